@@ -1,0 +1,243 @@
+"""The configuration tree: every field with its type and default, and what makes a value valid.
+
+What each field means is documented where users look: in `configs/adv.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from agon_jax.grpo import AGGREGATIONS
+from agon_jax.methods import METHODS
+from agon_jax.rewards import REWARDS
+
+JOBS = ("train", "compare", "tiny_base")
+LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class ConfigError(ValueError):
+    """A value that cannot work; the message names the field."""
+
+
+def default() -> ConfigDict:
+    """The locked tree of all fields: a config file that sets an unknown one fails by name."""
+    config = ConfigDict(
+        dict(
+            job="train",
+            seed=0,
+            base="tiny",
+            dtype="float32",
+            mesh=(-1, 1, 1),
+            task="operators",
+            methods=("grpo", "adv"),
+            lora=dict(rank=16, alpha=32.0, targets=LINEAR_LAYERS, noise=1e-3),
+            game=dict(
+                policies=2,
+                group_size=8,
+                challenge=True,
+                rotate=True,
+                reward="adv",
+                weights=dict(correct=2.0, format=0.5, conversion=1.0, length=0.5),
+            ),
+            data=dict(
+                source="operators",
+                path="",
+                question_field="problem",
+                answer_field="answer",
+                train=3000,
+                validation=300,
+                heldout=300,
+                problems_per_step=8,
+                prompt_buckets=(512, 1024, 2048),
+                max_attempt_tokens=1024,
+            ),
+            sampling=dict(temperature=1.0, top_p=1.0, max_new_tokens=16384),
+            grpo=dict(
+                steps=config_dict.placeholder(int),
+                learning_rate=5e-5,
+                warmup=0.1,
+                weight_decay=0.0,
+                max_grad_norm=1.0,
+                clip_low=0.2,
+                clip_high=0.2,
+                kl_weight=0.001,
+                aggregation="sequence",
+                completion_buckets=(1024, 2048, 4096, 8192, 16384),
+                microbatches=1,
+                chunk=256,
+                remat=True,
+            ),
+            eval=dict(temperature=0.6, top_p=0.95, rows_per_call=256),
+            log=dict(checkpoint_every=10, transcripts_every=10, tensorboard=True),
+            tiny_base=dict(
+                phases=("mixed", "skill", "noise"),
+                steps=(1200, 2000, 150),
+                learning_rates=(4e-3, 3e-3, 1e-3),
+                batch_size=64,
+                challenger_share=0.4,
+                short_share=0.25,
+            ),
+        )
+    )
+    return config.lock()
+
+
+def validate(config: ConfigDict) -> None:
+    """Raise ConfigError on the first value that cannot work."""
+    if not isinstance(config, ConfigDict):
+        raise ConfigError("get_config() must return the ConfigDict of agon_jax.config.default()")
+    unknown = _unknown_key(config, default())
+    if unknown:
+        raise ConfigError(f"config.{unknown}: no such field")
+    for path, value in _leaves(config):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"config.{path}={value}: must be finite")
+    for path, choices in _CHOICES.items():
+        if _get(config, path) not in choices:
+            raise ConfigError(f"config.{path}={_get(config, path)!r}: use one of {', '.join(choices)}")
+    for path in _POSITIVE:
+        values = _get(config, path)
+        for value in values if isinstance(values, tuple) else (values,):
+            if value is not None and value <= 0:
+                raise ConfigError(f"config.{path}={values}: must be positive")
+    for path in _NOT_NEGATIVE:
+        if _get(config, path) < 0:
+            raise ConfigError(f"config.{path}={_get(config, path)}: must not be negative")
+    for path in ("sampling.top_p", "eval.top_p"):
+        if not 0 < _get(config, path) <= 1:
+            raise ConfigError(f"config.{path}={_get(config, path)}: must lie in (0, 1]")
+    _validate_relations(config)
+
+
+def _validate_relations(config: ConfigDict) -> None:
+    game, data, grpo = config.game, config.data, config.grpo
+    if game.group_size < 2:
+        raise ConfigError(
+            f"config.game.group_size={game.group_size}: a group of one has no advantage; use K >= 2"
+        )
+    if game.policies not in (1, 2):
+        raise ConfigError(f"config.game.policies={game.policies}: use 1 or 2")
+    if game.policies == 2 and not game.challenge:
+        raise ConfigError("config.game.challenge=False: two policies need the challenge stream")
+    for method in config.methods:
+        if method not in METHODS:
+            raise ConfigError(f"config.methods: unknown method {method!r}; use {', '.join(METHODS)}")
+    for path in ("data.prompt_buckets", "grpo.completion_buckets"):
+        buckets = _get(config, path)
+        if not buckets or list(buckets) != sorted(set(buckets)):
+            raise ConfigError(f"config.{path}={buckets}: want ascending sizes")
+    if grpo.completion_buckets[-1] < config.sampling.max_new_tokens:
+        raise ConfigError(
+            f"config.grpo.completion_buckets={grpo.completion_buckets}: the last one must hold "
+            f"sampling.max_new_tokens={config.sampling.max_new_tokens}"
+        )
+    rows = data.problems_per_step * 2 * game.group_size // game.policies
+    if rows % grpo.microbatches:
+        raise ConfigError(
+            f"config.grpo.microbatches={grpo.microbatches}: does not divide the {rows} rows of a policy"
+        )
+    if config.sampling.temperature == 0:
+        raise ConfigError("config.sampling.temperature=0: a greedy group has no variance to learn from")
+
+
+_CHOICES = {
+    "job": JOBS,
+    "dtype": ("float32", "bfloat16"),
+    "task": ("operators", "math"),
+    "data.source": ("operators", "jsonl", "deepmath_hard"),
+    "game.reward": tuple(REWARDS),
+    "grpo.aggregation": tuple(AGGREGATIONS),
+}
+_POSITIVE = (
+    "lora.rank", "lora.alpha", "data.train", "data.validation", "data.heldout",
+    "data.problems_per_step", "data.prompt_buckets", "data.max_attempt_tokens",
+    "sampling.max_new_tokens", "grpo.steps", "grpo.learning_rate", "grpo.max_grad_norm",
+    "grpo.clip_low", "grpo.clip_high", "grpo.completion_buckets", "grpo.microbatches",
+    "grpo.chunk", "eval.rows_per_call", "log.checkpoint_every", "log.transcripts_every",
+    "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",
+    "game.weights.length", "sampling.temperature", "eval.temperature", "grpo.warmup",
+    "grpo.weight_decay", "grpo.kl_weight",
+)  # fmt: skip
+
+
+def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]:
+    """Fields of the game, those that define `method` in place of the config's own."""
+    fields = config.game.to_dict() | (METHODS[method] if method else {})
+    fields.pop("weights")
+    return fields
+
+
+def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Create the work directory and write the config there, or check that it is the same one.
+
+    Raises:
+      ConfigError: the directory holds a run with another config; the message names the fields.
+    """
+    path = workdir / "config.json"
+    current = json.loads(json.dumps(config.to_dict()))
+    if path.is_file():
+        try:
+            stored = json.loads(path.read_text())
+        except json.JSONDecodeError:
+            raise ConfigError(f"--workdir={workdir}: its config.json is damaged; use another folder") from None
+        differing = sorted(_differences(stored, current))
+        if differing:
+            raise ConfigError(
+                f"--workdir={workdir} holds a run with another config (it differs in "
+                f"{', '.join(differing[:5])}); use another --workdir or delete it"
+            )
+        return
+    if workdir.is_file() or (workdir.is_dir() and any(workdir.iterdir())):
+        raise ConfigError(f"--workdir={workdir}: exists and is not a run of this program; use another one")
+    write_json(path, current)
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never a torn one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def make(cls: type, fields: Any) -> Any:
+    """A dataclass of its fields in a config node."""
+    return cls(**{f.name: fields[f.name] for f in dataclasses.fields(cls) if f.name in fields})
+
+
+def _get(config: ConfigDict, path: str) -> Any:
+    node = config
+    for name in path.split("."):
+        node = node[name]
+    return node
+
+
+def _leaves(config: ConfigDict, prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for name, value in config.items():
+        path = f"{prefix}{name}"
+        found += _leaves(value, path + ".") if isinstance(value, ConfigDict) else [(path, value)]
+    return found
+
+
+def _unknown_key(config: ConfigDict, known: ConfigDict) -> str | None:
+    known_paths = {path for path, _ in _leaves(known)}
+    return next((path for path, _ in _leaves(config) if path not in known_paths), None)
+
+
+def _differences(stored: Any, current: Any, prefix: str = "") -> set[str]:
+    if isinstance(stored, dict) and isinstance(current, dict):
+        found = set()
+        for name in stored.keys() | current.keys():
+            found |= _differences(stored.get(name), current.get(name), f"{prefix}{name}.")
+        return found
+    return set() if stored == current else {prefix.rstrip(".")}

@@ -1,0 +1,79 @@
+"""What a person sees while a run works: a live panel on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+_SHOWN = (
+    ("reward", "reward", "{:.2f}"),
+    ("draft_pass_rate", "drafts right", "{:.0%}"),
+    ("challenge_pass_rate", "challenges right", "{:.0%}"),
+    ("conversion_rate", "wrong draft, right challenge", "{:.0%}"),
+    ("draft_well_formed", "well formed", "{:.0%}"),
+    ("draft_length", "draft tokens", "{:.0f}"),
+    ("challenge_length", "challenge tokens", "{:.0f}"),
+    ("tokens_per_second", "tokens/s", "{:,.0f}"),
+)
+
+
+class Display:
+    """Use as a context manager around the whole run."""
+
+    def __init__(self, console: Console, line_every: int = 10):
+        self.console = console
+        self._line_every = line_every
+        self._progress = Progress(
+            TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console,
+        )
+        self._live = Live(self._progress, console=console, refresh_per_second=4) if console.is_terminal else None
+        self._task, self._started, self._done_before = None, 0.0, 0
+
+    def __enter__(self) -> Display:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text)
+
+    def begin(self, name: str, total: int, done: int = 0) -> None:
+        """A new piece of work, of which `done` is already there."""
+        if done:
+            self.say(f"{name}: resuming at {done} of {total}")
+        self._task = self._progress.add_task(name, total=total, completed=done)
+        self._name, self._started, self._done_before = name, time.perf_counter(), done
+
+    def step(self, done: int, metrics: dict[str, float]) -> None:
+        """Progress of the current piece, with its newest figures."""
+        total = self._progress.tasks[-1].total
+        self._progress.update(self._task, completed=done)
+        shown = [(label, form.format(metrics[key])) for key, label, form in _SHOWN if key in metrics]
+        if self._live:
+            table = Table.grid(padding=(0, 2))
+            for _ in shown:
+                table.add_column(justify="right")
+            table.add_row(*(f"[dim]{label}[/dim]" for label, _ in shown))
+            table.add_row(*(value for _, value in shown))
+            self._live.update(Group(self._progress, table))
+        elif done % self._line_every == 0 or done == total:
+            pace = (time.perf_counter() - self._started) / max(done - self._done_before, 1)
+            figures = ", ".join(f"{label} {value}" for label, value in shown)
+            self.say(f"{self._name} {done}/{total:.0f}, {pace * (total - done):.0f} s left: {figures}")

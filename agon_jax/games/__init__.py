@@ -1,0 +1,1 @@
+"""Games that two policies play against each other."""

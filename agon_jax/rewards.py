@@ -1,0 +1,64 @@
+"""Rewards of the game: pure array functions (method: equations (2) and (3) and the ablations).
+
+All arguments of one call share a shape; outcomes are 0/1 arrays (bool or float).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Array = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """How much each term pays."""
+
+    correct: float = 2.0
+    format: float = 0.5
+    conversion: float = 1.0
+    length: float = 0.5
+
+
+class Outcome(NamedTuple):
+    """How a set of rollouts ended."""
+
+    correct: Array  # 1 if the answer is right
+    well_formed: Array  # 1 if the format is right
+    length: Array  # sampled tokens
+
+
+Reward = Callable[[Outcome, Outcome, Weights], Array]
+
+
+def cooperative(own: Outcome, rival: Outcome, weights: Weights) -> Array:
+    """(2): w_c c + w_f f. The rival does not matter; drafters are always paid by this."""
+    del rival
+    return weights.correct * own.correct + weights.format * own.well_formed
+
+
+def adversarial(own: Outcome, rival: Outcome, weights: Weights) -> Array:
+    """(3): (2) plus the conversion bonus w_v c (1 - c_d): right where the rival was wrong."""
+    bonus = own.correct * (1 - rival.correct)
+    return cooperative(own, rival, weights) + weights.conversion * bonus
+
+
+def margin(own: Outcome, rival: Outcome, weights: Weights) -> Array:
+    """(2) plus w_v (c - c_d). Expected to equal cooperation: see the identities in the tests."""
+    return cooperative(own, rival, weights) + weights.conversion * (own.correct - rival.correct)
+
+
+def tie_break(own: Outcome, rival: Outcome, weights: Weights) -> Array:
+    """(3) plus w_len c c_d [shorter than the rival]: fires only when both are right."""
+    shorter = own.correct * rival.correct * (own.length < rival.length)
+    return adversarial(own, rival, weights) + weights.length * shorter
+
+
+REWARDS: dict[str, Reward] = {
+    "coop": cooperative,
+    "adv": adversarial,
+    "margin": margin,
+    "tie_break": tie_break,
+}

@@ -1,0 +1,112 @@
+"""From a config to the parts of a run: the second and last layer that sees the config object."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from agon_jax import config as config_lib
+from agon_jax import sharding
+from agon_jax.actor import Actor, Sampling
+from agon_jax.data import Splits, load_splits
+from agon_jax.games.agon import Agon
+from agon_jax.models.convert import load, resolve
+from agon_jax.models.decoder import Decoder
+from agon_jax.models.lora import init_adapter, stack_adapters
+from agon_jax.rewards import Weights
+from agon_jax.tasks import make_task
+from agon_jax.text.tokenizer import Tokenizer
+from agon_jax.types import Problem, PyTree
+from agon_jax.update import Objective
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What all methods of a run share."""
+
+    actor: Actor
+    learner: Decoder  # the actor's model, with rematerialised layers when asked for
+    splits: Splits
+    sampling: Sampling
+    eval_sampling: Sampling
+    steps: int
+
+
+def base_folder(name: str) -> pathlib.Path:
+    """Folder of a base: "tiny" is the bundled one, else a local folder or a hub id."""
+    if name == "tiny":
+        return pathlib.Path(str(importlib.resources.files("agon_jax") / "assets" / "tiny"))
+    return resolve(name)
+
+
+def make_parts(config: ConfigDict) -> Parts:
+    """Load base and problems. ValueErrors say what is wrong with which field."""
+    folder = base_folder(config.base)
+    tokenizer = Tokenizer(folder)
+    mesh = sharding.make_mesh(config.mesh)
+    model, base = load(
+        str(folder), getattr(jnp, config.dtype), mesh,
+        lora_scale=config.lora.alpha / config.lora.rank, num_ids=tokenizer.num_ids,
+    )
+    task = make_task(config.task)
+    cap = config.data.prompt_buckets[-1]
+
+    def fits(problem: Problem) -> bool:
+        ids, _ = tokenizer.render(task.prompts.draft_messages(problem.text), think=task.prompts.think)
+        # A challenger must find room for the attempt beside the problem.
+        return len(ids) + (config.data.max_attempt_tokens if config.game.challenge else 0) <= cap
+
+    data = config.data
+    splits = load_splits(
+        data.source, path=data.path, question_field=data.question_field,
+        answer_field=data.answer_field, sizes=(data.train, data.validation, data.heldout),
+        seed=config.seed, fits=fits,
+    )
+    steps = config.grpo.steps or -(-len(splits.train) // data.problems_per_step)
+    sampling = config_lib.make(Sampling, config.sampling)
+    return Parts(
+        actor=Actor(
+            model, base, tokenizer, task, mesh, prompt_buckets=tuple(data.prompt_buckets),
+            max_attempt_tokens=data.max_attempt_tokens, rows_per_call=config.eval.rows_per_call,
+        ),
+        learner=model.clone(remat=config.grpo.remat),
+        splits=splits,
+        sampling=sampling,
+        eval_sampling=dataclasses.replace(
+            sampling, temperature=config.eval.temperature, top_p=config.eval.top_p
+        ),
+        steps=steps,
+    )
+
+
+def make_game(config: ConfigDict, method: str | None = None) -> Agon:
+    """The config's game, or the one that defines `method`."""
+    weights = config_lib.make(Weights, config.game.weights)
+    return Agon(**config_lib.game_fields(config, method), weights=weights)
+
+
+def make_objective(config: ConfigDict) -> Objective:
+    """The objective; log-probs are taken under the distribution that training samples from."""
+    fields = config.grpo.to_dict() | config.sampling.to_dict()
+    return config_lib.make(Objective, fields)
+
+
+def make_adapters(config: ConfigDict, base: PyTree, policies: int) -> PyTree:
+    """Stacked adapters [P, ...]. Policy 0 starts with a little noise in B, policy 1 at the base:
+    they start apart by that alone. A single policy starts as policy 0 does."""
+    key = jax.random.key(config.seed, impl="threefry2x32")
+    lora = config.lora
+    return stack_adapters(
+        [
+            init_adapter(
+                jax.random.fold_in(key, policy), base, lora.rank, tuple(lora.targets),
+                lora.noise if policy == 0 else 0.0,
+            )
+            for policy in range(policies)
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Text in and out of a model: tokenizer, prompts, parsing of completions."""

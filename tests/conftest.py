@@ -1,0 +1,64 @@
+"""Eight CPU devices for every test (sharding needs several), and the two models most tests use."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+
+import jax.numpy as jnp  # noqa: E402 (the flags must be set before jax is imported)
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+
+@pytest.fixture
+def toy():
+    """Factory of a toy (model, params): spread-out logits and every norm away from 1."""
+    from agon_jax.models.convert import param_specs, tiny_config
+    from agon_jax.models.decoder import Decoder
+
+    def make(seed=0, *, dtype=jnp.float32, num_ids=None, remat=False, lora_scale=1.0, **sizes):
+        model = Decoder(
+            tiny_config(**sizes), dtype=dtype, num_ids=num_ids, remat=remat, lora_scale=lora_scale
+        )
+        params, rng = {}, np.random.default_rng(seed)
+        for path, (shape, _) in param_specs(model).items():
+            if path[-1] == "scale":
+                value = rng.uniform(0.5, 1.5, shape)
+            else:
+                value = rng.normal(0, shape[0] ** -0.5 if path[-1] == "kernel" else 0.4, shape)
+            node = params
+            for part in path[:-1]:
+                node = node.setdefault(part, {})
+            node[path[-1]] = jnp.asarray(value, dtype)
+        return model, params
+
+    return make
+
+
+@pytest.fixture
+def qwen3(tmp_path):
+    """Factory of a random transformers Qwen3 in float32 and its folder, every norm perturbed.
+
+    Fresh norms are all 1 and would hide a lost, doubled or misplaced weight.
+    """
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def make(seed=0, dtype=torch.float32, max_shard_size="1GB", **sizes):
+        torch.manual_seed(seed)
+        config = Qwen3Config(**(dict(
+            vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, intermediate_size=48, rope_theta=1e4,
+            max_position_embeddings=128, initializer_range=0.3, tie_word_embeddings=True,
+            eos_token_id=None, bos_token_id=None, pad_token_id=None, attn_implementation="eager",
+        ) | sizes))  # fmt: skip
+        model = Qwen3ForCausalLM(config).eval().to(dtype)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if "norm" in name:
+                    weight.uniform_(0.5, 1.5)
+        model.save_pretrained(tmp_path, safe_serialization=True, max_shard_size=max_shard_size)
+        return model, tmp_path
+
+    return make

@@ -1,0 +1,101 @@
+"""Adapters: their shapes, their start, and their merge into the base."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agon_jax.models.lora import init_adapter, merge, projections, stack_adapters
+
+
+def shapes(tree):
+    return {
+        "/".join(entry.key for entry in path): leaf.shape
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def test_tree_of_shapes(toy):
+    """a is [in, r] and b [r, out]; heads * head_dim = 64 while hidden = 32; a stack leads with P."""
+    _, params = toy(num_layers=1)
+    adapter = init_adapter(jax.random.key(0), params, 4, ("self_attn", "mlp"), noise=0.0)
+    literal = {
+        "layers_0/self_attn/q_proj/a": (32, 4), "layers_0/self_attn/q_proj/b": (4, 64),
+        "layers_0/self_attn/k_proj/a": (32, 4), "layers_0/self_attn/k_proj/b": (4, 32),
+        "layers_0/self_attn/v_proj/a": (32, 4), "layers_0/self_attn/v_proj/b": (4, 32),
+        "layers_0/self_attn/o_proj/a": (64, 4), "layers_0/self_attn/o_proj/b": (4, 32),
+        "layers_0/mlp/gate_proj/a": (32, 4), "layers_0/mlp/gate_proj/b": (4, 48),
+        "layers_0/mlp/up_proj/a": (32, 4), "layers_0/mlp/up_proj/b": (4, 48),
+        "layers_0/mlp/down_proj/a": (48, 4), "layers_0/mlp/down_proj/b": (4, 32),
+    }  # fmt: skip
+    assert shapes(adapter) == literal
+    assert shapes(stack_adapters([adapter] * 3)) == {name: (3, *shape) for name, shape in literal.items()}
+    assert len(projections(params)) == 7
+
+
+def test_targets_choose_layers(toy):
+    _, params = toy(num_layers=2)
+    adapter = init_adapter(jax.random.key(0), params, 2, ("layers_1/.*q_proj", "v_proj"), noise=0.0)
+    assert {name.removesuffix("/a") for name in shapes(adapter) if name.endswith("/a")} == {
+        "layers_0/self_attn/v_proj", "layers_1/self_attn/q_proj", "layers_1/self_attn/v_proj"
+    }  # fmt: skip
+
+
+def test_a_pattern_without_a_match_is_named(toy):
+    """The other pattern matches: an adapter with fewer layers than asked for would train unnoticed."""
+    _, params = toy(num_layers=1)
+    with pytest.raises(ValueError, match=r"'query_key_value' matches no linear layer.*q_proj"):
+        init_adapter(jax.random.key(0), params, 4, ("q_proj", "query_key_value"), noise=0.0)
+
+
+def test_start(toy):
+    """A uniform in +-1/sqrt(in): 0.1768 for 32, standard deviation 0.1021. A bound of
+    sqrt(6 / in), the other Kaiming, would be 0.433. B has the asked-for noise, 0 without one."""
+    _, params = toy(num_layers=1)
+    leaf = lambda key, noise: init_adapter(jax.random.key(key), params, 16, ("q_proj",), noise)[
+        "layers_0"]["self_attn"]["q_proj"]  # fmt: skip
+    zero, noisy, other = leaf(0, 0.0), leaf(0, 1e-3), leaf(1, 1e-3)
+    assert 0.95 * 32**-0.5 < np.abs(zero["a"]).max() <= 32**-0.5
+    np.testing.assert_allclose(np.std(zero["a"]), 32**-0.5 / 3**0.5, rtol=0.1)
+    assert not np.any(zero["b"])
+    np.testing.assert_allclose(np.std(noisy["b"]), 1e-3, rtol=0.1)
+    np.testing.assert_array_equal(zero["a"], noisy["a"])
+    assert np.abs(noisy["a"] - other["a"]).max() > 0.1  # two players do not share their A
+
+
+def test_layers_do_not_share_their_draws(toy):
+    """One key for all layers would give every q_proj the same A."""
+    _, params = toy(num_layers=2)
+    adapter = init_adapter(jax.random.key(0), params, 4, ("q_proj",), noise=0.1)
+    first, second = (adapter[f"layers_{i}"]["self_attn"]["q_proj"] for i in range(2))
+    assert np.abs(first["a"] - second["a"]).max() > 0.05
+    assert np.abs(first["b"] - second["b"]).max() > 0.05
+
+
+def test_merge_equals_unmerged(toy):
+    """Logits within 1e-5; without the scale of 2 they are off by about 1. The base is not written to."""
+    model, params = toy(num_layers=1, lora_scale=2.0)
+    adapter = init_adapter(jax.random.key(0), params, 4, ("q_proj", "mlp"), noise=0.05)
+    before = jax.tree.map(np.array, params)
+    merged = merge(params, adapter, scale=2.0)
+    ids = np.random.default_rng(0).integers(0, 64, (2, 6))
+    logits = jax.jit(lambda variables: model.apply(variables, ids))
+    unmerged, base = logits({"params": params, "lora": adapter}), logits({"params": params})
+    np.testing.assert_allclose(logits({"params": merged}), unmerged, atol=1e-5)
+    assert np.abs(base - unmerged).max() > 0.05
+    jax.tree.map(np.testing.assert_array_equal, before, params)
+    assert shapes(merged) == shapes(params)
+
+
+def test_merge_rounds_once(toy):
+    """In bfloat16 a small update survives when the sum is taken in float32 first: 1 + 0.0039 rounds
+    to 1 only after, and 64 halves of 0.0078 are 0.25, not the 0.2 of a bfloat16 product sum."""
+    _, params = toy(num_layers=1, dtype=jnp.bfloat16)
+    adapter = init_adapter(jax.random.key(0), params, 4, ("o_proj",), noise=0.05)
+    merged = merge(params, adapter, scale=2.0)["layers_0"]["self_attn"]["o_proj"]["kernel"]
+    kernel = params["layers_0"]["self_attn"]["o_proj"]["kernel"]
+    ab = adapter["layers_0"]["self_attn"]["o_proj"]
+    exact = np.asarray(kernel, np.float64) + 2.0 * np.asarray(ab["a"], np.float64) @ np.asarray(ab["b"])
+    assert merged.dtype == jnp.bfloat16
+    # half a unit in the last place of 8 significant bits, with a little slack for float32
+    assert np.abs(np.asarray(merged, np.float64) - exact).max() <= np.abs(exact).max() * 2.0**-8 * 1.01
