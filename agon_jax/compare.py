@@ -21,10 +21,6 @@ from agon_jax.logs import read_metrics
 from agon_jax.train import train
 from agon_jax.types import PyTree
 
-NAMES = {"grpo": "GRPO", "self_refine": "Self-refine", "coop": "Coop", "adv": "Agon",
-         "margin": "Margin", "tie_break": "Agon, tie-break", "fixed_roles": "Agon, fixed roles"}  # fmt: skip
-
-
 def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict[str, Any]:
     """Run the job and return the results as written to results.json."""
     started = time.time()
@@ -42,7 +38,7 @@ def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict
         rows = rows + _stored(folder / "eval.json", run)
     curves = {method: read_metrics(workdir / method / "metrics.jsonl") for method in games}
     results = {
-        "title": f"{workdir.name}: {', '.join(NAMES[m] for m in games)}",
+        "title": f"{workdir.name}: {', '.join(report.METHOD_NAMES[m] for m in games)}",
         "world": f"{config.data.source}, base {config.base}",
         "num_problems": len(parts.splits.heldout),
         "seed": config.seed,
@@ -72,7 +68,7 @@ def _announce(config: ConfigDict, parts: setup.Parts, games: dict[str, Agon], di
     if dropped:
         display.say(f"Problems left out: {dropped}")
     display.say(
-        f"Will train {', '.join(NAMES[m] for m in games)}: {parts.steps} steps x {rollouts} rollouts each, "
+        f"Will train {', '.join(report.METHOD_NAMES[m] for m in games)}: {parts.steps} steps x {rollouts} rollouts each, "
         f"then evaluate every method on the held-out problems. The time left is shown as it runs."
     )
 
@@ -96,8 +92,8 @@ def _evaluate(
     config: ConfigDict, parts: setup.Parts, game: Agon, method: str, adapters: PyTree, display: Display
 ) -> list[dict]:
     """Rows of one trained method: each policy alone, and the cascade in every direction."""
-    display.say(f"Evaluating {NAMES[method]}")
-    actor, sampling, name = parts.actor, parts.eval_sampling, NAMES[method]
+    display.say(f"Evaluating {report.METHOD_NAMES[method]}")
+    actor, sampling, name = parts.actor, parts.eval_sampling, report.METHOD_NAMES[method]
     act = dict(seed=config.seed)
     alone = [
         one_pass(actor, adapters, policy, parts.splits.heldout, sampling, **act)
@@ -107,8 +103,8 @@ def _evaluate(
         result, stage = alone[0]
         twice, _ = cascade(actor, adapters, 0, stage, sampling, **act)
         return [
-            _row(f"{name}, one pass", method, result, chosen=not game.challenge),
-            _row(f"{name}, two-pass", method, twice, chosen=game.challenge),
+            _row(f"{name}, one pass", method, result, chosen=False),
+            _row(f"{name}, two-pass", method, twice, chosen=False),
         ]
     chosen = _best_direction(config, parts, adapters)
     rows = [

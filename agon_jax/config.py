@@ -6,6 +6,7 @@ What each field means is documented where users look: in `configs/adv.py`.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import math
 import pathlib
@@ -92,10 +93,9 @@ def validate(config: ConfigDict) -> None:
     """Raise ConfigError on the first value that cannot work."""
     if not isinstance(config, ConfigDict):
         raise ConfigError("get_config() must return the ConfigDict of agon_jax.config.default()")
-    unknown = _unknown_key(config, default())
-    if unknown:
-        raise ConfigError(f"config.{unknown}: no such field")
+    known = default()
     for path, value in _leaves(config):
+        check_field(known, path)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"config.{path}={value}: must be finite")
     for path, choices in _CHOICES.items():
@@ -169,6 +169,15 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 
 
+def check_field(config: ConfigDict, path: str) -> None:
+    """Raise ConfigError, with the nearest name there is, unless `path` (`grpo.steps`) is a field."""
+    known = [name for name, _ in _leaves(config)]
+    if path not in known:
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        hint = f"; did you mean config.{near[0]}?" if near else ""
+        raise ConfigError(f"config.{path}: no such field{hint}")
+
+
 def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]:
     """Fields of the game, those that define `method` in place of the config's own."""
     fields = config.game.to_dict() | (METHODS[method] if method else {})
@@ -227,11 +236,6 @@ def _leaves(config: ConfigDict, prefix: str = "") -> list[tuple[str, Any]]:
         path = f"{prefix}{name}"
         found += _leaves(value, path + ".") if isinstance(value, ConfigDict) else [(path, value)]
     return found
-
-
-def _unknown_key(config: ConfigDict, known: ConfigDict) -> str | None:
-    known_paths = {path for path, _ in _leaves(known)}
-    return next((path for path, _ in _leaves(config) if path not in known_paths), None)
 
 
 def _differences(stored: Any, current: Any, prefix: str = "") -> set[str]:

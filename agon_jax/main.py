@@ -5,24 +5,24 @@ The only module that reads flags. A user's mistake ends in one line on stderr an
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import sys
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from agon_jax.config import ConfigError, claim, validate
+from agon_jax.config import ConfigError, check_field, claim, validate
 
 _USAGE = "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; returns the exit status."""
-    argv = sys.argv if argv is None else argv
     try:
-        config, workdir = _read_flags(argv)
+        config, workdir = _read_flags(sys.argv if argv is None else argv)
         validate(config)
         _prepare_cpu()
         return _run(config, workdir)
@@ -34,35 +34,59 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _read_flags(argv: list[str]):
+def _read_flags(argv: list[str]) -> tuple[ConfigDict, pathlib.Path]:
     """(config, workdir) of a command line; every mistake is a ConfigError naming it."""
-    values = flags.FlagValues()
-    # Known here so that an override of a field that no config has fails, not passes.
-    config_flags.DEFINE_config_file("config", None, "config file", flag_values=values)
-    flags.DEFINE_string("workdir", None, "where the run lives", flag_values=values)
-    flags.DEFINE_bool("help", False, "show usage", short_name="h", flag_values=values)
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(_USAGE)
         print("Fields of the config are documented in configs/adv.py.")
         raise SystemExit(0)
+    file, rest = _take_config(argv)
+    config = load_config(file)
+    for word in rest[1:]:
+        if word.startswith("--config."):
+            check_field(config, word.removeprefix("--config.").partition("=")[0])
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", f"runs/{file.stem}", "where the run lives", flag_values=values)
     try:
-        rest = values(argv)[1:]
-    except FileNotFoundError as error:
-        raise ConfigError(f"--config: no such file: {error.filename}; {_USAGE}") from None
+        config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=rest)
+        unexpected = values(rest)[1:]
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(_first_line(error)) from None
-    except (ImportError, SyntaxError, NameError) as error:
-        raise ConfigError(f"--config: the file cannot be loaded: {_first_line(error)}") from None
-    if rest:
-        raise ConfigError(f"unexpected argument {rest[0]!r}; {_USAGE}")
-    if values.config is None:
-        raise ConfigError(f"--config is missing; {_USAGE}")
-    file = pathlib.Path(config_flags.get_config_filename(values["config"]))
-    workdir = pathlib.Path(values.workdir or pathlib.Path("runs") / file.stem)
-    return values.config, workdir
+        raise ConfigError(_one_line(error)) from None
+    if unexpected:
+        raise ConfigError(f"unexpected argument {unexpected[0]!r}; {_USAGE}")
+    return values.config, pathlib.Path(values.workdir)
 
 
-def _first_line(error: BaseException) -> str:
+def _take_config(argv: list[str]) -> tuple[pathlib.Path, list[str]]:
+    """The file of --config, and the command line without it."""
+    for i, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name in ("--config", "-config"):
+            rest = argv[:i] + argv[i + 1 :]
+            if not equals and i < len(rest):
+                value = rest.pop(i)
+            if not value:
+                break
+            return pathlib.Path(value), rest
+    raise ConfigError(f"--config is missing; {_USAGE}")
+
+
+def load_config(file: pathlib.Path) -> ConfigDict:
+    """What `get_config()` of a config file returns; its faults are ConfigErrors naming the file."""
+    if not file.is_file():
+        raise ConfigError(f"--config: no such file: {file}")
+    spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
+    if spec is None:
+        raise ConfigError(f"--config: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        return module.get_config()
+    except Exception as error:  # any fault of the user's own code
+        raise ConfigError(f"--config: {file} fails with {type(error).__name__}: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__
 
@@ -107,7 +131,7 @@ def _run(config, workdir: pathlib.Path) -> int:
                 parts = setup.make_parts(config)
                 train(config, parts, setup.make_game(config), workdir, display)
         except ValueError as error:
-            raise ConfigError(_first_line(error)) from error
+            raise ConfigError(_one_line(error)) from error
     return 0
 
 

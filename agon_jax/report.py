@@ -6,8 +6,8 @@ Every function takes one JSON-serialisable dict. Fields marked ? may be missing:
   num_problems, seed int; problems are held-out ones
   seconds?           float, wall time of the whole comparison
   rows               list, one dict per evaluated policy or cascade:
-    name             str, "zero-shot", "GRPO, two-pass", "Agon, A then B", …
-    method           str, the key of its training run: "grpo", "adv", …
+    name             str, "GRPO, two-pass", "Agon, A then B", …
+    method           str, "zero_shot" or the key of its training run: "grpo", "adv", …
     outcomes         str of 0 and 1, one per held-out problem, in the same order in every row
     mean_length      float, completion tokens of the final stage
     generated_tokens, prefilled_tokens   int, evaluation, summed over stages and problems
@@ -35,22 +35,27 @@ from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import Bbox
 from rich.table import Column, Table
 from rich.text import Text
+from scipy.ndimage import uniform_filter1d
 
 from agon_jax.stats import clopper_pearson, mcnemar_exact, paired_bootstrap
 
-ZERO_SHOT, GRPO_TWO_PASS = "zero-shot", "GRPO, two-pass"  # the row names that conclusions look for
-AGON = "adv"  # the method that they compare with GRPO
-METHOD_NAMES = {"grpo": "GRPO", AGON: "Agon"}
+ZERO_SHOT, AGON, GRPO_TWO_PASS = "zero_shot", "adv", "GRPO, two-pass"  # two methods and a row's name
+METHOD_NAMES = {
+    "grpo": "GRPO", "self_refine": "Self-refine", "coop": "Coop", AGON: "Agon", "margin": "Margin",
+    "tie_break": "Agon, tie-break", "fixed_roles": "Agon, fixed roles",
+}  # fmt: skip
 COLUMNS = (
-    *("method", "pass@1 % [95 % interval]", "mean length", "tokens per problem, generated + prefilled"),
-    *("training rollouts", "training tokens, generated + prefilled"),
+    *("method (chosen: on validation)", "pass@1 % [95 % interval]", "mean length"),
+    *("tokens per problem, generated + prefilled", "training rollouts"),
+    "training tokens, generated + prefilled",
 )
 LIMITS = (
     "What the table does not show: one seed at this scale cannot tell competition from cooperation (the "
     "spread between seeds is about 2 points), so no gain of competition over cooperation is claimed."
 )
-_GREY = "#666666"  # zero-shot and any method without a colour of its own; the rest is Okabe-Ito
-_COLOURS = {"grpo": "#0072B2", AGON: "#D55E00", "coop": "#009E73", "self_refine": "#CC79A7"}
+_GREY = "#666666"  # zero-shot; the rest is the Okabe-Ito palette, safe for the colour-blind
+_PALETTE = ("#0072B2", "#CC79A7", "#009E73", "#D55E00", "#E69F00", "#56B4E9", "#000000")
+_COLOURS = dict(zip(METHOD_NAMES, _PALETTE, strict=True))
 
 
 def console_table(results: dict) -> Table:
@@ -80,9 +85,10 @@ def plot_accuracy_length(results: dict, path: str | os.PathLike) -> Figure:
     """Writes a PNG: accuracy with its 95 % interval against the mean length of the final stage."""
     _check(results)
     rows, headline = results["rows"], _headline_rows(results)
-    hollow = "; hollow: not chosen on validation" if len(headline) < len(rows) else ""
+    hollow = "; hollow: other ways to run the same method" if len(headline) < len(rows) else ""
     axes = _axes(results, f"{results['num_problems']} held-out problems{hollow}")
-    axes.set(xlabel="mean length of the final stage (tokens)", ylabel="pass@1 (%), 95 % interval", xmargin=0.2)
+    axes.set(xlabel="mean length of the final stage (tokens)", ylabel="pass@1 (%), 95 % interval")
+    axes.margins(x=0.2, y=0.15)
     for row in rows:
         percent, low, high = _percent(row)
         axes.errorbar(
@@ -90,7 +96,7 @@ def plot_accuracy_length(results: dict, path: str | os.PathLike) -> Figure:
             markerfacecolor=None if row in headline else "white", color=_COLOURS.get(row["method"], _GREY),
             capsize=3,
         )  # fmt: skip
-    _name_points(axes, rows)
+    _name_points(axes, rows, headline)
     _replace(path, lambda new: axes.figure.savefig(new, format="png"))
     return axes.figure
 
@@ -99,7 +105,7 @@ def plot_training(results: dict, path: str | os.PathLike) -> Figure:
     """Writes a PNG: pass rates over training steps, each step faint and a moving mean on top."""
     _check(results)
     curves = results.get("curves", {})
-    window = max([1, *(len(curve) // 10 for curve in curves.values())])
+    window = max([0, *(len(curve) // 10 for curve in curves.values())]) | 1  # odd, so that it has a centre
     axes = _axes(results, f"faint: every step, strong: mean over {window} steps")
     axes.set(xlabel="training step", ylabel="pass rate of the training rollouts (%)")
     for method, curve in curves.items():
@@ -111,7 +117,7 @@ def plot_training(results: dict, path: str | os.PathLike) -> Figure:
                 line = {"linestyle": dashes, "color": _COLOURS.get(method, _GREY)}
                 axes.plot(steps, 100 * rates, **line, linewidth=1, alpha=0.2)
                 line["label"] = f"{METHOD_NAMES.get(method, method)}, {stage}"
-                axes.plot(steps, 100 * _moving_mean(rates, window), **line, linewidth=2)
+                axes.plot(steps, 100 * uniform_filter1d(rates, window), **line, linewidth=2)
     if axes.lines:
         axes.figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=10)
     _replace(path, lambda new: axes.figure.savefig(new, format="png"))
@@ -210,7 +216,7 @@ def _headline_rows(results: dict) -> list[dict]:
 
 
 def _against_zero_shot(results: dict) -> Iterator[str]:
-    for zero in (row for row in results["rows"] if row["name"] == ZERO_SHOT):
+    for zero in (row for row in results["rows"] if row["method"] == ZERO_SHOT):
         for row in (row for row in _headline_rows(results) if row is not zero):
             relation = "overlaps zero-shot's {}: the intervals alone show no gain"
             if _percent(row)[1] > _percent(zero)[2]:
@@ -246,9 +252,8 @@ def _budgets(results: dict) -> Iterator[str]:
 
 
 def _axes(results: dict, note: str) -> Axes:
-    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    axes = FigureCanvasAgg(Figure(figsize=(8, 5), dpi=150, layout="constrained")).figure.add_subplot()
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_title(results["title"], loc="left", fontsize=13, fontweight="bold", pad=34, parse_math=False)
@@ -257,37 +262,32 @@ def _axes(results: dict, note: str) -> Axes:
     return axes
 
 
-def _name_points(axes: Axes, rows: list[dict]) -> None:
+def _name_points(axes: Axes, rows: list[dict], headline: list[dict]) -> None:
     """Writes each row's name near its point, clear of all bars and other names, with a thin leader."""
     axes.figure.draw_without_rendering()  # settles the layout: pixel positions are final from here
     frame, scale = axes.get_window_extent(), axes.figure.dpi / 72  # pixels per point
     ends = [axes.transData.transform([(row["mean_length"], end) for end in _percent(row)]) for row in rows]
     taken = [Bbox(bar).padded(6 * scale) for _, *bar in ends]
-    for row, (point, *_) in zip(rows, ends, strict=True):
+    for row, (point, *_) in sorted(zip(rows, ends, strict=True), key=lambda pair: pair[0] not in headline):
         name = axes.annotate(
-            row["name"], (row["mean_length"], _percent(row)[0]), (0, 0), textcoords="offset points", zorder=1,
-            ha="center", va="center", fontsize=10, color=_COLOURS.get(row["method"], _GREY), parse_math=False,
-            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 9},
+            row["name"], (row["mean_length"], _percent(row)[0]), (0, 0), textcoords="offset points",
+            ha="center", va="center", fontsize=10 if row in headline else 8, zorder=1 - 0.001 * len(taken),
+            color=_COLOURS.get(row["method"], _GREY), bbox={"fc": "white", "ec": "none", "pad": 0.5},
+            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 9},
         )  # fmt: skip
         half = Text2D.get_window_extent(name).size / 2
 
         def cost(offset: np.ndarray, point: np.ndarray = point, half: np.ndarray = half) -> float:
             box = Bbox([point + offset - half, point + offset + half])
-            outside = frame.count_contains(box.get_points()) < 2
-            crossed = sum(Path([point, point + offset]).intersects_bbox(other) for other in taken)
+            hidden = box.count_overlaps(taken) + (frame.count_contains(box.get_points()) < 2)
+            crossed = sum(map(Path([point, point + offset]).intersects_bbox, taken))
             distance = np.hypot(*np.maximum(np.abs(offset) - half, 0)) + 0.1 * np.abs(offset[1])
-            return 1e4 * (box.count_overlaps(taken) + outside) + 100 * crossed + distance
+            return 1e4 * hidden + 100 * crossed + distance
 
-        sides = [half[0] + 9 * scale, -half[0] - 9 * scale, 0]
-        best = min((np.array([dx, dy * scale]) for dx in sides for dy in range(-160, 161, 4)), key=cost)
+        sides = [sign * (half[0] + gap * scale) for gap in (9, 30, 60) for sign in (1, -1)]
+        best = min((np.array([dx, dy * scale]) for dx in [*sides, 0] for dy in range(-160, 161, 4)), key=cost)
         name.set(position=best / scale, in_layout=False)
         taken.append(Bbox([point + best - half, point + best + half]))
-
-
-def _moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred mean over `window` values; near the ends over as many of them as exist."""
-    kernel = np.ones(min(window, len(values)))
-    return np.convolve(values, kernel, "same") / np.convolve(np.ones_like(values), kernel, "same")
 
 
 def _replace(path: str | os.PathLike, write_to: Callable[[pathlib.Path], object]) -> None:

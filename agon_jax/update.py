@@ -93,20 +93,19 @@ def _update_one(model, optimizer, objective, base, adapter, opt_state, rows: Bat
     """The update of one policy on its rows [N, ...]."""
     active = rows.advantages != 0
     weights = grpo.AGGREGATIONS[objective.aggregation](rows.completion_mask, active)
-    parts = jax.tree.map(lambda x: _split(x, objective.microbatches), (rows, weights))
-
-    def add(total, part):
-        grads, metrics = jax.grad(_loss, has_aux=True)(adapter, model, objective, base, *part)
-        return jax.tree.map(jnp.add, total, (grads, metrics)), None
-
+    gradient = lambda rows, weights: jax.grad(_loss, has_aux=True)(
+        adapter, model, objective, base, rows, weights
+    )
     if objective.microbatches == 1:
-        grads, metrics = jax.grad(_loss, has_aux=True)(adapter, model, objective, base, rows, weights)
-    else:
-        shapes = jax.eval_shape(add, None, jax.tree.map(lambda x: x[0], parts))[0]
+        grads, metrics = gradient(rows, weights)
+    else:  # terms are weighted already, so gradients and metrics of the parts just add up
+        parts = jax.tree.map(lambda x: _split(x, objective.microbatches), (rows, weights))
+        shapes = jax.eval_shape(gradient, *jax.tree.map(lambda x: x[0], parts))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        add = lambda total, part: (jax.tree.map(jnp.add, total, gradient(*part)), None)
         (grads, metrics), _ = jax.lax.scan(add, zeros, parts)
 
-    metrics["grad_norm"] = optax.global_norm(grads)
+    metrics["grad_norm"] = optax.tree.norm(grads)
     metrics["active_rows"] = jnp.mean(active.astype(jnp.float32))
     updates, new_opt_state = optimizer.update(grads, opt_state, adapter)
     new = optax.apply_updates(adapter, updates), new_opt_state
@@ -117,7 +116,7 @@ def _update_one(model, optimizer, objective, base, adapter, opt_state, rows: Bat
 
 
 def _loss(adapter, model, objective, base, rows: Batch, weights):
-    """(loss, metrics): sums over rows and tokens of terms already weighted, so parts just add."""
+    """(loss, metrics): sums over rows and tokens of terms that `weights` already averages."""
     start = rows.tokens.shape[1] - rows.completion_mask.shape[1]
     score = lambda variables: token_logprobs(
         model, variables, rows.tokens, rows.mask, start=start, chunk=objective.chunk,

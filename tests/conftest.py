@@ -6,9 +6,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
-import jax.numpy as jnp  # noqa: E402 (the flags must be set before jax is imported)
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import jax  # below the flags, which jax reads when it starts
+import jax.numpy as jnp
+import numpy as np
+import pytest
 
 
 @pytest.fixture
@@ -32,6 +33,19 @@ def toy():
                 node = node.setdefault(part, {})
             node[path[-1]] = jnp.asarray(value, dtype)
         return model, params
+
+    return make
+
+
+@pytest.fixture
+def noisy_adapter():
+    """Factory of a random adapter, A and B far from 0; NumPy draws need no compilation."""
+    from agon_jax.models.lora import init_adapter
+
+    def make(params, seed=0, targets=("self_attn", "mlp"), rank=4, spread=0.15):
+        rng = np.random.default_rng(seed)
+        shapes = jax.eval_shape(lambda: init_adapter(jax.random.key(0), params, rank, targets, 0.0))
+        return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, spread, leaf.shape), leaf.dtype), shapes)
 
     return make
 

@@ -1,11 +1,19 @@
 """Adapters: their shapes, their start, and their merge into the base."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from agon_jax.models.lora import init_adapter, merge, projections, stack_adapters
+
+
+def init(key, params, rank, targets, noise):
+    """init_adapter in one compilation."""
+    make = functools.partial(init_adapter, rank=rank, targets=targets, noise=noise)
+    return jax.jit(make)(jax.random.key(key), params)
 
 
 def shapes(tree):
@@ -18,7 +26,7 @@ def shapes(tree):
 def test_tree_of_shapes(toy):
     """a is [in, r] and b [r, out]; heads * head_dim = 64 while hidden = 32; a stack leads with P."""
     _, params = toy(num_layers=1)
-    adapter = init_adapter(jax.random.key(0), params, 4, ("self_attn", "mlp"), noise=0.0)
+    adapter = init(0, params, 4, ("self_attn", "mlp"), noise=0.0)
     literal = {
         "layers_0/self_attn/q_proj/a": (32, 4), "layers_0/self_attn/q_proj/b": (4, 64),
         "layers_0/self_attn/k_proj/a": (32, 4), "layers_0/self_attn/k_proj/b": (4, 32),
@@ -35,7 +43,7 @@ def test_tree_of_shapes(toy):
 
 def test_targets_choose_layers(toy):
     _, params = toy(num_layers=2)
-    adapter = init_adapter(jax.random.key(0), params, 2, ("layers_1/.*q_proj", "v_proj"), noise=0.0)
+    adapter = init(0, params, 2, ("layers_1/.*q_proj", "v_proj"), noise=0.0)
     assert {name.removesuffix("/a") for name in shapes(adapter) if name.endswith("/a")} == {
         "layers_0/self_attn/v_proj", "layers_1/self_attn/q_proj", "layers_1/self_attn/v_proj"
     }  # fmt: skip
@@ -45,14 +53,14 @@ def test_a_pattern_without_a_match_is_named(toy):
     """The other pattern matches: an adapter with fewer layers than asked for would train unnoticed."""
     _, params = toy(num_layers=1)
     with pytest.raises(ValueError, match=r"'query_key_value' matches no linear layer.*q_proj"):
-        init_adapter(jax.random.key(0), params, 4, ("q_proj", "query_key_value"), noise=0.0)
+        init(0, params, 4, ("q_proj", "query_key_value"), noise=0.0)
 
 
 def test_start(toy):
     """A uniform in +-1/sqrt(in): 0.1768 for 32, standard deviation 0.1021. A bound of
     sqrt(6 / in), the other Kaiming, would be 0.433. B has the asked-for noise, 0 without one."""
     _, params = toy(num_layers=1)
-    leaf = lambda key, noise: init_adapter(jax.random.key(key), params, 16, ("q_proj",), noise)[
+    leaf = lambda key, noise: init(key, params, 16, ("q_proj",), noise)[
         "layers_0"]["self_attn"]["q_proj"]  # fmt: skip
     zero, noisy, other = leaf(0, 0.0), leaf(0, 1e-3), leaf(1, 1e-3)
     assert 0.95 * 32**-0.5 < np.abs(zero["a"]).max() <= 32**-0.5
@@ -66,7 +74,7 @@ def test_start(toy):
 def test_layers_do_not_share_their_draws(toy):
     """One key for all layers would give every q_proj the same A."""
     _, params = toy(num_layers=2)
-    adapter = init_adapter(jax.random.key(0), params, 4, ("q_proj",), noise=0.1)
+    adapter = init(0, params, 4, ("q_proj",), noise=0.1)
     first, second = (adapter[f"layers_{i}"]["self_attn"]["q_proj"] for i in range(2))
     assert np.abs(first["a"] - second["a"]).max() > 0.05
     assert np.abs(first["b"] - second["b"]).max() > 0.05
@@ -75,7 +83,7 @@ def test_layers_do_not_share_their_draws(toy):
 def test_merge_equals_unmerged(toy):
     """Logits within 1e-5; without the scale of 2 they are off by about 1. The base is not written to."""
     model, params = toy(num_layers=1, lora_scale=2.0)
-    adapter = init_adapter(jax.random.key(0), params, 4, ("q_proj", "mlp"), noise=0.05)
+    adapter = init(0, params, 4, ("q_proj", "mlp"), noise=0.05)
     before = jax.tree.map(np.array, params)
     merged = merge(params, adapter, scale=2.0)
     ids = np.random.default_rng(0).integers(0, 64, (2, 6))
@@ -91,7 +99,7 @@ def test_merge_rounds_once(toy):
     """In bfloat16 a small update survives when the sum is taken in float32 first: 1 + 0.0039 rounds
     to 1 only after, and 64 halves of 0.0078 are 0.25, not the 0.2 of a bfloat16 product sum."""
     _, params = toy(num_layers=1, dtype=jnp.bfloat16)
-    adapter = init_adapter(jax.random.key(0), params, 4, ("o_proj",), noise=0.05)
+    adapter = init(0, params, 4, ("o_proj",), noise=0.05)
     merged = merge(params, adapter, scale=2.0)["layers_0"]["self_attn"]["o_proj"]["kernel"]
     kernel = params["layers_0"]["self_attn"]["o_proj"]["kernel"]
     ab = adapter["layers_0"]["self_attn"]["o_proj"]

@@ -1,0 +1,14 @@
+"""Cooperation: as adv, but a challenger is paid for being right alone.
+
+    python -m agon_jax.main --config=configs/coop.py --workdir=runs/coop
+
+Cost: as configs/adv.py. By the paper: 46 % [40.3, 51.8] of 300 held-out problems.
+"""
+
+from configs.adv import get_config as adv
+
+
+def get_config():
+    c = adv()
+    c.game.reward = "coop"
+    return c

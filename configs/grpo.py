@@ -1,0 +1,16 @@
+"""Plain GRPO: one policy, 2K rollouts a problem, no exchange.
+
+    python -m agon_jax.main --config=configs/grpo.py --workdir=runs/grpo
+
+Cost: as configs/adv.py. By the paper: 30 % [25.0, 35.4] of 300 held-out problems.
+"""
+
+from configs.adv import get_config as adv
+
+
+def get_config():
+    c = adv()
+    c.game.policies = 1
+    c.game.challenge = False
+    c.game.reward = "coop"
+    return c

@@ -1,0 +1,14 @@
+"""Margin ablation: as adv, but paid c - c_d instead of the conversion bonus.
+
+    python -m agon_jax.main --config=configs/margin.py --workdir=runs/margin
+
+Cost: as configs/adv.py. By the paper: 49 % of 300 held-out problems.
+"""
+
+from configs.adv import get_config as adv
+
+
+def get_config():
+    c = adv()
+    c.game.reward = "margin"
+    return c
