@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config, workdir = _read_flags(sys.argv if argv is None else argv)
         validate(config)
-        _prepare_cpu()
+        prepare_cpu()
         return _run(config, workdir)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -91,7 +91,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def _prepare_cpu() -> None:
+def prepare_cpu() -> None:
     """On a CPU each core becomes a device of the mesh, single-threaded.
 
     Decoding a small model is many tiny matmuls; splitting rows over cores is about twice as fast

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import pathlib
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -44,11 +45,12 @@ def base_folder(name: str) -> pathlib.Path:
     return resolve(name)
 
 
-def make_parts(config: ConfigDict) -> Parts:
-    """Load base and problems. ValueErrors say what is wrong with which field."""
+def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Parts:
+    """Load base and problems on a mesh over `devices` (default: all). ValueErrors say what is
+    wrong with which field."""
     folder = base_folder(config.base)
     tokenizer = Tokenizer(folder)
-    mesh = sharding.make_mesh(config.mesh)
+    mesh = sharding.make_mesh(config.mesh, devices)
     model, base = load(
         str(folder), getattr(jnp, config.dtype), mesh,
         lora_scale=config.lora.alpha / config.lora.rank, num_ids=tokenizer.num_ids,

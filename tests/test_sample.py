@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agon_jax import sharding
 from agon_jax import sample as sampling
+from agon_jax import sharding
 from agon_jax.logprobs import token_logprobs
 from agon_jax.models import load
 from agon_jax.models.convert import param_specs, tiny_config
@@ -122,8 +122,9 @@ def test_padded_vocabulary_is_never_sampled():
     """5 ids in 64 rows, near-uniform: 92 of 100 draws would be an id that the tokenizer lacks."""
     model, variables = from_table(np.zeros((64, 64)), num_ids=5)
     prompts = some_prompts([3] * 8, 3, 5)
+    options = dict(temperature=100.0, stop_ids=(63,), max_new_tokens=20)
     for top_p in (1.0, 0.999):
-        out = draw(model, variables, prompts, temperature=100.0, top_p=top_p, stop_ids=(63,), max_new_tokens=20)
+        out = draw(model, variables, prompts, top_p=top_p, **options)
         assert out.tokens.max() == 4 and len(np.unique(out.tokens)) == 5
         np.testing.assert_allclose(out.logps, np.log(1 / 5), atol=1e-5)
 
@@ -135,7 +136,9 @@ def test_keys():
     problems, rollouts = np.repeat([3, 5], 8), np.tile(np.arange(8), 2)
 
     def everything(seed):
-        keys = [sampling.row_keys(seed, step, stage, problems, rollouts) for step in (0, 1) for stage in (0, 1)]
+        keys = [
+            sampling.row_keys(seed, step, stage, problems, rollouts) for step in (0, 1) for stage in (0, 1)
+        ]
         prompts = Prompts(np.full((64, 1), 9, np.int32), np.ones((64, 1), bool))
         options = dict(keys=jnp.concatenate(keys), temperature=1.0, stop_ids=(64,), max_new_tokens=12)
         return draw(model, variables, prompts, **options).tokens
@@ -236,10 +239,9 @@ def test_greedy_equals_transformers_generate(qwen3):
 
     hf, folder = qwen3()
     prompts, stops = some_prompts(LENGTHS, WIDTH), [1, 7, 23, 35]
-    theirs = hf.generate(
-        torch.tensor(prompts.tokens.astype(np.int64)), attention_mask=torch.tensor(prompts.mask.astype(np.int64)),
-        max_new_tokens=8, do_sample=False, eos_token_id=stops, pad_token_id=0,
-    )[:, WIDTH:].numpy()  # fmt: skip
+    ids, mask = (torch.tensor(x.astype(np.int64)) for x in (prompts.tokens, prompts.mask))
+    options = dict(max_new_tokens=8, do_sample=False, eos_token_id=stops, pad_token_id=0)
+    theirs = hf.generate(ids, attention_mask=mask, **options)[:, WIDTH:].numpy()
     model, params = load(str(folder), dtype=jnp.float32)
     ours = draw(model, {"params": params}, prompts, temperature=0.0, stop_ids=tuple(stops), max_new_tokens=8)
     np.testing.assert_array_equal(ours.tokens[:, : theirs.shape[1]], theirs)
@@ -287,9 +289,7 @@ def test_rows_over_a_mesh(policies):
         node[path[-1]] = jax.device_put(node[path[-1]], place(axes))
     variables = {"params": split, "lora": jax.device_put(adapters[0], sharding.replicated(mesh))}
     rows = Prompts(*(jax.device_put(x, place(("rows", None))) for x in (prompts.tokens, prompts.mask)))
-    got = sampling.sample(
-        model, variables, rows, jax.device_put(keys_of(4), place(("rows",))), **OPTIONS
-    )  # fmt: skip
+    got = sampling.sample(model, variables, rows, jax.device_put(keys_of(4), place(("rows",))), **OPTIONS)
     np.testing.assert_array_equal(got.tokens, wanted.tokens)
     np.testing.assert_allclose(got.logps, wanted.logps, atol=1e-5)
 
@@ -309,5 +309,4 @@ def test_one_loop_and_one_cache(policies):
     assert str(lowered.jaxpr).count(" while[") == 1
     cache = 2 * rows * (width + new) * model.config.num_kv_heads * model.config.head_dim * 4
     temporaries = lowered.lower().compile().memory_analysis().temp_size_in_bytes
-    print(cache, temporaries, temporaries / cache)
     assert temporaries < 2 * cache
