@@ -127,11 +127,13 @@ class Actor:
     def shown_attempt(self, problem: Problem, completion: Completion) -> str:
         """The rival's summary as a challenger may see it: answer hidden, cut at the cap."""
         shown = self.task.hide(problem, completion.summary, completion.answer or "")
-        ids = self.tokenizer.encode(shown)
-        if len(ids) <= self.max_attempt_tokens:
-            return shown
-        ids = np.array([ids[: self.max_attempt_tokens]])
-        return self.tokenizer.decode(ids, np.ones(ids.shape, bool))[0]
+        kept = self.max_attempt_tokens
+        while len(ids := self.tokenizer.encode(shown)) > self.max_attempt_tokens:
+            # Again with one token fewer if the cut text encodes to more tokens than were kept.
+            cut = np.array([ids[:kept]])
+            shown = self.tokenizer.decode(cut, np.ones(cut.shape, bool))[0]
+            kept -= 1
+        return shown
 
     def _bucket(self, rows: list[tuple[list[int], str]]) -> int:
         longest = max(len(ids) for ids, _ in rows)

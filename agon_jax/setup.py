@@ -52,16 +52,17 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     tokenizer = Tokenizer(folder)
     mesh = sharding.make_mesh(config.mesh, devices)
     model, base = load(
-        str(folder), getattr(jnp, config.dtype), mesh,
+        str(folder), config.dtype, mesh,
         lora_scale=config.lora.alpha / config.lora.rank, num_ids=tokenizer.num_ids,
     )
     task = make_task(config.task)
     cap = config.data.prompt_buckets[-1]
 
     def fits(problem: Problem) -> bool:
-        ids, _ = tokenizer.render(task.prompts.draft_messages(problem.text), think=task.prompts.think)
-        # A challenger must find room for the attempt beside the problem.
-        return len(ids) + (config.data.max_attempt_tokens if config.game.challenge else 0) <= cap
+        # The longer of the two prompts: a challenger must find room for the longest attempt.
+        messages = task.prompts.challenge_messages(problem.text, "")
+        ids, _ = tokenizer.render(messages, think=task.prompts.think)
+        return len(ids) + config.data.max_attempt_tokens <= cap
 
     data = config.data
     splits = load_splits(

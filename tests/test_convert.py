@@ -213,6 +213,13 @@ def test_config_that_would_change_the_computation(folder, changes, fragments):
         assert fragment in str(error.value)
 
 
+def test_more_ids_than_rows(folder):
+    """Indexing past the embedding raises nothing in JAX: it takes the last row."""
+    assert load(folder, num_ids=64)[0].num_ids == 64
+    with pytest.raises(ValueError, match=r"ids up to 64.*vocab_size=64"):
+        load(folder, num_ids=65)
+
+
 @pytest.mark.parametrize("field", ["vocab_size", "num_hidden_layers", "rms_norm_eps", "rope_theta"])
 def test_config_without_a_field(folder, field):
     (folder / "config.json").write_text(json.dumps({k: v for k, v in CONFIG.items() if k != field}))

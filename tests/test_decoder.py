@@ -9,11 +9,13 @@ import pytest
 
 from agon_jax import models
 from agon_jax.models.convert import param_specs, tiny_config
-from agon_jax.models.decoder import Decoder, empty_cache
+from agon_jax.models.decoder import Decoder, RMSNorm, empty_cache, masked_softmax, rope_table
 from agon_jax.models.lora import stack_adapters
 
 TIED = dict(tie_word_embeddings=True, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
-UNTIED = dict(tie_word_embeddings=False, num_attention_heads=6, num_key_value_heads=3, head_dim=24)
+UNTIED = dict(
+    tie_word_embeddings=False, num_attention_heads=6, num_key_value_heads=3, head_dim=24, num_hidden_layers=1
+)  # fmt: skip
 LENGTHS, WIDTH, CONTINUED = (9, 4, 1), 9, 8
 
 
@@ -101,14 +103,11 @@ def test_adapter_equals_merged_transformers_model(qwen3, noisy_adapter):
 
 
 def test_bfloat16_is_as_close_to_float32_as_transformers(qwen3):
-    """Mean KL(float32 || bfloat16) within 1.5 of the reference's own.
-
-    Norms, softmax or rotary angles computed in bfloat16 instead of float32 multiply it by 2 to 10.
-    """
+    """Mean KL(float32 || bfloat16) within 1.5 times the reference's own (measured: about 1.05 times)."""
     import torch
     from transformers import Qwen3ForCausalLM
 
-    hf, folder = qwen3(num_hidden_layers=3, **UNTIED)
+    hf, folder = qwen3(**UNTIED | {"num_hidden_layers": 2})
     ids = np.random.default_rng(2).integers(0, 61, (4, 48))
     log_softmax = lambda x: np.asarray(jax.nn.log_softmax(jnp.asarray(x, jnp.float32)))
     exact = log_softmax(torch_logits(hf, ids))
@@ -118,6 +117,26 @@ def test_bfloat16_is_as_close_to_float32_as_transformers(qwen3):
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.bfloat16)}
     ours = kl(forward(model, {"params": params}, ids))
     assert 0 < ours <= 1.5 * theirs
+
+
+def test_what_stays_in_float32():
+    """Parts too small to show in the KL above, but not on long rows.
+
+    Rotary angles: 1001 is 1000 in bfloat16, and its sine 0.827 instead of 0.920. Softmax: 1024 equal
+    scores sum to 1; in bfloat16 a running sum stops growing at 256. RMSNorm: rounded before the
+    weight is applied; one rounding fewer differs in the last bit.
+    """
+    _, sin = rope_table(jnp.asarray([[1001]]), 8, 1e4, jnp.bfloat16)
+    np.testing.assert_allclose(np.float32(sin[0, 0, 0, 0]), np.sin(1001), atol=4e-3)
+    weights = masked_softmax(jnp.zeros((1, 1024), jnp.bfloat16), True)
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights.sum(), 1.0, atol=1e-6)
+    x = np.random.default_rng(0).normal(0, 3, (4, 64)).astype(jnp.bfloat16)
+    scale = np.random.default_rng(1).uniform(0.5, 1.5, 64).astype(jnp.bfloat16)
+    x64 = x.astype(np.float64)
+    normed = (x64 / np.sqrt((x64**2).mean(axis=-1, keepdims=True) + 1e-6)).astype(jnp.bfloat16)
+    got = jax.jit(RMSNorm(1e-6).apply)({"params": {"scale": scale}}, x)
+    np.testing.assert_array_equal(np.asarray(got), scale * normed)
 
 
 def test_tree_of_shapes():
@@ -168,15 +187,16 @@ def test_each_row_uses_its_own_adapter(toy, noisy_adapter):
 def test_zero_b_is_the_base_bit_for_bit(toy, noisy_adapter):
     """The standard init changes nothing, alone or in a stack beside a noisy partner: KL to the
     reference at step 0 is exactly 0. The reference itself is the call without `lora`."""
-    model, params = toy(num_layers=1)
-    ids = np.random.default_rng(0).integers(0, 64, (2, 7))
+    model, params = toy(num_layers=1, lora_scale=2.0)
+    ids = np.random.default_rng(0).integers(0, 64, (4, 7))
     base = forward(model, {"params": params}, ids)
     zero = jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf * (path[-1].key == "a"), noisy_adapter(params, 1)
     )
     np.testing.assert_array_equal(forward(model, {"params": params, "lora": zero}, ids), base)
-    stack = {"params": params, "lora": stack_adapters([noisy_adapter(params), zero])}
-    np.testing.assert_array_equal(forward(model, stack, ids, None, np.asarray([1, 1])), base)
+    noisy = noisy_adapter(params)
+    stack = {"params": params, "lora": stack_adapters([noisy, zero, noisy])}
+    np.testing.assert_array_equal(forward(model, stack, ids, None, np.full(4, 1)), base)
 
 
 def test_prefill_of_a_single_token(toy):

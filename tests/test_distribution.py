@@ -24,12 +24,18 @@ def test_temperature():
 
 def test_nucleus():
     """top_p 0.8 keeps 0.5 and 0.3: log(0.5 / 0.8) = -0.4700036. Over all ids: log 0.5 = -0.6931472,
-    a ratio of 0.8. A cumulative sum that rounds to just below 0.8 would keep a third id: -0.6418539."""
+    a ratio of 0.8."""
     logits = np.log(PROBS)
     np.testing.assert_allclose(logp(logits, 0, top_p=0.8), -0.4700036, atol=1e-6)
     np.testing.assert_allclose(logp(logits, 1, top_p=0.8), np.log(0.3 / 0.8), atol=1e-6)
     np.testing.assert_allclose(logp(logits, 0), -0.6931472, atol=1e-6)
     assert logp(logits, 2, top_p=0.8) < -1e29
+
+
+def test_a_sum_that_rounds_below_top_p():
+    """0.42 + 0.33 is 0.75 - 6e-8 in float32: a bare comparison keeps a third id."""
+    logits = sampling_logits(jnp.log(jnp.asarray([0.42, 0.33, 0.15, 0.1])), 1.0, 0.75)
+    assert int(jnp.sum(logits > NEVER)) == 2
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ def shapes(tree):
 def test_tree_of_shapes(toy):
     """a is [in, r] and b [r, out]; heads * head_dim = 64 while hidden = 32; a stack leads with P."""
     _, params = toy(num_layers=1)
-    adapter = init(0, params, 4, ("self_attn", "mlp"), noise=0.0)
+    make = lambda params: init_adapter(jax.random.key(0), params, 4, ("self_attn", "mlp"), noise=0.0)
+    adapter = jax.eval_shape(make, params)
     literal = {
         "layers_0/self_attn/q_proj/a": (32, 4), "layers_0/self_attn/q_proj/b": (4, 64),
         "layers_0/self_attn/k_proj/a": (32, 4), "layers_0/self_attn/k_proj/b": (4, 32),
@@ -37,13 +38,15 @@ def test_tree_of_shapes(toy):
         "layers_0/mlp/down_proj/a": (48, 4), "layers_0/mlp/down_proj/b": (4, 32),
     }  # fmt: skip
     assert shapes(adapter) == literal
-    assert shapes(stack_adapters([adapter] * 3)) == {name: (3, *shape) for name, shape in literal.items()}
+    stack = jax.eval_shape(lambda adapter: stack_adapters([adapter] * 3), adapter)
+    assert shapes(stack) == {name: (3, *shape) for name, shape in literal.items()}
     assert len(projections(params)) == 7
 
 
 def test_targets_choose_layers(toy):
     _, params = toy(num_layers=2)
-    adapter = init(0, params, 2, ("layers_1/.*q_proj", "v_proj"), noise=0.0)
+    targets = ("layers_1/.*q_proj", "v_proj")
+    adapter = jax.eval_shape(lambda: init_adapter(jax.random.key(0), params, 2, targets, noise=0.0))
     assert {name.removesuffix("/a") for name in shapes(adapter) if name.endswith("/a")} == {
         "layers_0/self_attn/v_proj", "layers_1/self_attn/q_proj", "layers_1/self_attn/v_proj"
     }  # fmt: skip

@@ -37,6 +37,17 @@ def test_one_token_a_word_and_padded_rows(folder):
     assert len(ids) == 12 and tokenizer.encode("<unk>")[0] not in ids
 
 
+def test_ids_with_gaps(folder):
+    """118 words with ids up to 125: counting words would take 118 to 125 for padded rows, and the ids
+    of real words could never be sampled."""
+    path = folder / "tokenizer.json"
+    core = json.loads(path.read_text())
+    core["model"]["vocab"]["99"] = 125
+    path.write_text(json.dumps(core))
+    tokenizer = Tokenizer(folder)
+    assert tokenizer.encode("99") == [125] and tokenizer.num_ids == 126
+
+
 def test_padding_is_on_the_left(folder):
     tokenizer = Tokenizer(folder)
     prompts = tokenizer.pad([[7, 8, 9], [5]], 4)
@@ -89,9 +100,12 @@ def test_decode_drops_only_the_stop_id_that_ended_the_row(folder):
         [eleven] * 6,  # cut at the cap: nothing to drop
         [stop, 0, 0, 0, 0, 0],
         [0, eleven, stop, 0, 0, 0],  # a sampled pad id is text
+        [stop, eleven, stop, 0, 0, 0],  # only the last
     ])  # fmt: skip
-    mask = np.arange(6) < np.asarray([4, 3, 6, 1, 3])[:, None]
-    assert tokenizer.decode(ids, mask) == ["11 <|user|> 11", "11 11", " ".join(["11"] * 6), "", "<pad> 11"]
+    mask = np.arange(6) < np.asarray([4, 3, 6, 1, 3, 3])[:, None]
+    assert tokenizer.decode(ids, mask) == [
+        "11 <|user|> 11", "11 11", "11 11 11 11 11 11", "", "<pad> 11", "<|end|> 11"
+    ]  # fmt: skip
 
 
 PREFILLED = tiny_base.TEMPLATE.replace(
@@ -118,6 +132,9 @@ def test_a_tag_in_the_question_is_no_prefill(folder):
 def test_folders_that_cannot_be_used(folder, tmp_path_factory):
     with pytest.raises(ValueError, match="no usable tokenizer"):
         Tokenizer(tmp_path_factory.mktemp("empty"))
+    (damaged := tmp_path_factory.mktemp("damaged")).joinpath("tokenizer.json").write_text('{"model":')
+    with pytest.raises(ValueError, match="no usable tokenizer"):
+        Tokenizer(damaged)
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(ValueError, match="no chat template; use an instruct model"):
         Tokenizer(folder)

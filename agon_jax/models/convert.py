@@ -39,9 +39,8 @@ def resolve(path_or_hub_id: str) -> pathlib.Path:
 
     try:
         # Never pickled weights, never remote code: only these files are asked for.
-        return pathlib.Path(
-            snapshot_download(path_or_hub_id, allow_patterns=["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"])
-        )
+        patterns = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+        return pathlib.Path(snapshot_download(path_or_hub_id, allow_patterns=patterns))
     except Exception as error:  # the hub client raises a dozen unrelated types
         raise ValueError(
             f"base {path_or_hub_id!r}: not a folder here, and the Hugging Face hub gave no copy of it "
@@ -72,7 +71,13 @@ def load(
     """
     folder = resolve(path_or_hub_id)
     config = read_config(folder)
+    dtype = jnp.dtype(dtype)  # also from its name
     module = Decoder(config, dtype=dtype, **module_options)
+    if module.num_ids is not None and module.num_ids > config.vocab_size:
+        raise ValueError(
+            f"{folder}: the tokenizer has ids up to {module.num_ids - 1}, but config.json gives the "
+            f"embedding vocab_size={config.vocab_size} rows"
+        )
     rules = rules or (sharding_of(mesh) if mesh is not None else None)
     tensors = _Tensors(folder)
     params: PyTree = {}
@@ -170,7 +175,8 @@ class _Tensors:
             raise ValueError(f"{self._folder / file}: tensor {name} is missing") from None
         if stored != shape:
             raise ValueError(
-                f"{self._folder / file}: tensor {name} has shape {list(stored)}, config.json asks for {list(shape)}"
+                f"{self._folder / file}: tensor {name} has shape {list(stored)}, "
+                f"config.json asks for {list(shape)}"
             )
         self._used.add(name)
         return handle.get_tensor(name)

@@ -22,7 +22,7 @@ class Tokenizer:
       stop_ids: every id that ends a turn: all of generation_config.json's eos ids and the
         tokenizer's own.
       pad_id: fills padded slots; masks, not this id, say what is padding.
-      num_ids: number of ids the tokenizer can produce.
+      num_ids: one more than the largest id the tokenizer can produce.
     """
 
     def __init__(self, folder: str | pathlib.Path):
@@ -41,7 +41,7 @@ class Tokenizer:
             raise ValueError(f"{folder}: neither generation_config.json nor the tokenizer names an eos id")
         pad = self._tokenizer.pad_token_id
         self.pad_id = self.stop_ids[0] if pad is None else pad
-        self.num_ids = len(self._tokenizer)
+        self.num_ids = max(self._tokenizer.get_vocab().values()) + 1  # some vocabularies have gaps
 
     def render(self, messages: list[Message], think: bool = True) -> tuple[list[int], str]:
         """Messages -> (ids ending with the generation prompt, prefill).
