@@ -83,12 +83,12 @@ def test_layers_do_not_share_their_draws(toy):
     assert np.abs(first["b"] - second["b"]).max() > 0.05
 
 
-def test_merge_equals_unmerged(toy):
+def test_merge_equals_unmerged(toy, noisy_adapter):
     """Logits within 1e-5; without the scale of 2 they are off by about 1. The base is not written to."""
     model, params = toy(num_layers=1, lora_scale=2.0)
-    adapter = init(0, params, 4, ("q_proj", "mlp"), noise=0.05)
+    adapter = noisy_adapter(params, targets=("q_proj", "mlp"))
     before = jax.tree.map(np.array, params)
-    merged = merge(params, adapter, scale=2.0)
+    merged = jax.jit(merge)(params, adapter, 2.0)
     ids = np.random.default_rng(0).integers(0, 64, (2, 6))
     logits = jax.jit(lambda variables: model.apply(variables, ids))
     unmerged, base = logits({"params": params, "lora": adapter}), logits({"params": params})

@@ -259,14 +259,12 @@ def test_the_smallest_cache(toy):
     with pytest.raises(ValueError, match=r"prompt \(5\) \+ new tokens \(6\) exceed the KV cache of 10 slots"):
         draw(model, variables, prompts, cache_slots=10, **options)
     exact = draw(model, variables, prompts, cache_slots=11, **options)
-    roomy = draw(model, variables, prompts, cache_slots=16, **options)
 
     forward = jax.jit(lambda tokens, mask: model.apply(variables, tokens, mask=mask))
     tokens, mask = (np.pad(x, ((0, 0), (0, 6))) for x in (prompts.tokens, prompts.mask))
     for i in range(5, 11):
         tokens[:, i], mask[:, i] = jnp.argmax(forward(tokens, mask)[:, i - 1], axis=-1), True
     np.testing.assert_array_equal(exact.tokens, tokens[:, 5:])
-    np.testing.assert_array_equal(roomy.tokens, tokens[:, 5:])
 
 
 @pytest.mark.parametrize("options", [{"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}])

@@ -43,13 +43,32 @@ class Projection(nn.Module):
         a = self.get_variable("lora", "a").astype(x.dtype)
         b = self.get_variable("lora", "b").astype(x.dtype)
         if adapter is None:  # one adapter for all rows: a [in, r], b [r, out]
-            return y + self.lora_scale * ((x @ a) @ b)
+            return y + expand(self.lora_scale * (x @ a), b)
         # A stack of adapters, one index a row. Both products run for all P adapters (rank is
         # small) and a one-hot picks the row's own: gathering A and B per row would move B times
         # the adapter's bytes.
         low = jnp.einsum("bti,pir->btpr", x, a)
         own = jax.nn.one_hot(adapter, a.shape[0], dtype=x.dtype)
         return y + self.lora_scale * jnp.einsum("btpr,pro->bto", low * own[:, None, :, None], b)
+
+
+@jax.custom_vjp
+def expand(low: Array, b: Array) -> Array:
+    """low [..., r] @ b [r, out], with a gradient of b that transposes the small operand.
+
+    JAX would contract (cotangent, low); XLA then transposes the cotangent, out / r times larger.
+    """
+    return low @ b
+
+
+def _expand_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    low, b = residuals
+    tokens = lambda x: x.reshape(-1, x.shape[-1])
+    grad_b = lax.dot_general(tokens(low), tokens(cotangent), (((0,), (0,)), ((), ())))
+    return cotangent @ b.T, grad_b
+
+
+expand.defvjp(lambda low, b: (low @ b, (low, b)), _expand_backward)
 
 
 class RMSNorm(nn.Module):
