@@ -38,8 +38,8 @@ def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict
         rows = rows + _stored(folder / "eval.json", run)
     curves = {method: read_metrics(workdir / method / "metrics.jsonl") for method in games}
     results = {
-        "title": f"{workdir.name}: {', '.join(report.METHOD_NAMES[m] for m in games)}",
-        "world": f"{config.data.source}, base {config.base}",
+        "title": f"{' and '.join(report.METHOD_NAMES[m] for m in games)} at equal rollouts",
+        "world": f"problems: {config.data.source}, base: {config.base}",
         "num_problems": len(parts.splits.heldout),
         "seed": config.seed,
         "seconds": sum(_seconds(curve) for curve in curves.values()),

@@ -33,6 +33,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text as Text2D
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import Bbox
+from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 from scipy.ndimage import uniform_filter1d
@@ -49,6 +50,7 @@ COLUMNS = (
     *("tokens per problem, generated + prefilled", "training rollouts"),
     "training tokens, generated + prefilled",
 )
+CONSOLE_COLUMNS = ("method", "pass@1 % [95 %]", "length", "tokens/problem", "rollouts")  # 80 characters
 LIMITS = (
     "What the table does not show: one seed at this scale cannot tell competition from cooperation (the "
     "spread between seeds is about 2 points), so no gain of competition over cooperation is claimed."
@@ -59,12 +61,14 @@ _COLOURS = dict(zip(METHOD_NAMES, _PALETTE, strict=True))
 
 
 def console_table(results: dict) -> Table:
-    """The comparison for a terminal, one line per row of the results."""
+    """The comparison for a terminal, one line per row of the results, all columns but the last."""
     _check(results)
-    columns = [Column(name, justify="right" if index else "left") for index, name in enumerate(COLUMNS)]
-    table = Table(*columns, title=Text(results["title"]), caption=Text(results["world"]))
+    justify = lambda index: "right" if index else "left"
+    columns = [Column(name, justify=justify(i), no_wrap=True) for i, name in enumerate(CONSOLE_COLUMNS)]
+    titles = dict(title=Text(results["title"]), caption=Text(results["world"]))
+    table = Table(*columns, **titles, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for cells in _cells(results):
-        table.add_row(*map(Text, cells))  # Text: a name in brackets is no markup
+        table.add_row(*map(Text, cells[: len(columns)]))  # Text: a name in brackets is no markup
     return table
 
 

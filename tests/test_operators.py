@@ -175,3 +175,9 @@ def test_make_task():
     assert make_task("operators") == TASK
     with pytest.raises(ValueError, match="unknown task 'chess'"):
         make_task("chess")
+
+
+def test_a_world_that_is_too_small_says_so():
+    tiny = World(num_operands=2, first=(20, 21), others=(1, 2))  # 4 tuples, at most 8 problems
+    with pytest.raises(ValueError, match="no more than"):
+        generate(tiny, "train", 50, seed=0)

@@ -115,14 +115,18 @@ def generate(world: World, split: str, count: int, seed: int) -> list[Problem]:
 def _stream(world: World, split: str, seed: int) -> Iterator[Problem]:
     rng = random.Random(f"{split}/{seed}")
     seen: set[str] = set()
-    while True:
+    fruitless = 0
+    while fruitless < 100_000:
+        fruitless += 1
         numbers, target = world.draw(rng)
         if split_of(numbers) != split:
             continue
         problem = make_problem(world, numbers, target)
         if problem.text not in seen:
             seen.add(problem.text)
+            fruitless = 0
             yield problem
+    raise ValueError(f"the world has no more than {len(seen)} problems in its {split} split")
 
 
 @dataclasses.dataclass(frozen=True)
