@@ -156,12 +156,16 @@ class Actor:
             index = np.minimum(np.arange(begin, begin + size), total - 1)
             place = lambda x: jax.device_put(x, rows_of(("rows",) + (None,) * (x.ndim - 1)))
             part = sample(
-                self.model, variables,
-                Prompts(place(prompts.tokens[index]), place(prompts.mask[index])), place(keys[index]),
-                max_new_tokens=sampling.max_new_tokens, stop_ids=self.tokenizer.stop_ids,
-                pad_id=self.tokenizer.pad_id, temperature=sampling.temperature,
+                self.model,
+                variables,
+                Prompts(place(prompts.tokens[index]), place(prompts.mask[index])),
+                place(keys[index]),
+                max_new_tokens=sampling.max_new_tokens,
+                stop_ids=self.tokenizer.stop_ids,
+                pad_id=self.tokenizer.pad_id,
+                temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 adapter=None if policy is None else place(np.full(size, policy, np.int32)),
             )
-            parts.append(jax.tree.map(lambda x: np.asarray(x)[: total - begin], jax.device_get(part)))
-        return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+            parts.append(jax.device_get(part))
+        return jax.tree.map(lambda *xs: np.concatenate(xs)[:total], *parts)

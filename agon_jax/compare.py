@@ -21,12 +21,14 @@ from agon_jax.logs import read_metrics
 from agon_jax.train import train
 from agon_jax.types import PyTree
 
+
 def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict[str, Any]:
     """Run the job and return the results as written to results.json."""
     started = time.time()
     parts = setup.make_parts(config)
     games = {method: setup.make_game(config, method) for method in config.methods}
     _announce(config, parts, games, display)
+    display.plan(parts.steps * sum(not (workdir / method / "eval.json").is_file() for method in games))
     rows = _stored(workdir / "zero_shot" / "eval.json", lambda: _zero_shot(config, parts, display))
     for method, game in games.items():
         folder = workdir / method
@@ -57,10 +59,10 @@ def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict
 
 
 def _announce(config: ConfigDict, parts: setup.Parts, games: dict[str, Agon], display: Display) -> None:
-    splits, per_step = parts.splits, config.data.problems_per_step
-    rollouts = per_step * next(iter(games.values())).rollouts_per_problem if games else 0
+    splits, devices = parts.splits, parts.actor.mesh.devices.ravel()
+    rollouts = config.data.problems_per_step * 2 * config.game.group_size
     display.say(
-        f"Base {config.base} on {parts.actor.mesh.size} device(s), {parts.actor.mesh.devices.flat[0].platform}. "
+        f"Base {config.base} on {len(devices)} {devices[0].platform} device(s). "
         f"Problems: {len(splits.train)} to train on, {len(splits.validation)} validation, "
         f"{len(splits.heldout)} held out."
     )
@@ -68,8 +70,8 @@ def _announce(config: ConfigDict, parts: setup.Parts, games: dict[str, Agon], di
     if dropped:
         display.say(f"Problems left out: {dropped}")
     display.say(
-        f"Will train {', '.join(report.METHOD_NAMES[m] for m in games)}: {parts.steps} steps x {rollouts} rollouts each, "
-        f"then evaluate every method on the held-out problems. The time left is shown as it runs."
+        f"Will train {', '.join(report.METHOD_NAMES[m] for m in games)}: {parts.steps} steps x {rollouts} "
+        f"rollouts each, then evaluate every method on the held-out problems."
     )
 
 
@@ -82,9 +84,7 @@ def _stored(path: pathlib.Path, make) -> list[dict]:
 
 def _zero_shot(config: ConfigDict, parts: setup.Parts, display: Display) -> list[dict]:
     display.say("Evaluating the untrained base")
-    result, _ = one_pass(
-        parts.actor, None, None, parts.splits.heldout, parts.eval_sampling, seed=config.seed
-    )
+    result, _ = one_pass(parts.actor, None, None, parts.splits.heldout, parts.eval_sampling, seed=config.seed)
     return [_row("Zero-shot, one pass", "zero_shot", result, chosen=False)]
 
 
@@ -122,9 +122,7 @@ def _best_direction(config: ConfigDict, parts: setup.Parts, adapters: PyTree) ->
     rates = []
     for first in (0, 1):
         act = dict(seed=config.seed, step=VALIDATION_STEP)
-        _, stage = one_pass(
-            parts.actor, adapters, first, parts.splits.validation, parts.eval_sampling, **act
-        )
+        _, stage = one_pass(parts.actor, adapters, first, parts.splits.validation, parts.eval_sampling, **act)
         result, _ = cascade(parts.actor, adapters, 1 - first, stage, parts.eval_sampling, **act)
         rates.append(result.pass_rate)
     return int(rates[1] > rates[0])

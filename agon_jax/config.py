@@ -197,7 +197,9 @@ def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
         try:
             stored = json.loads(path.read_text())
         except json.JSONDecodeError:
-            raise ConfigError(f"--workdir={workdir}: its config.json is damaged; use another folder") from None
+            raise ConfigError(
+                f"--workdir={workdir}: its config.json is damaged; use another folder"
+            ) from None
         differing = sorted(_differences(stored, current))
         if differing:
             raise ConfigError(

@@ -35,11 +35,19 @@ class Display:
         self.console = console
         self._line_every = line_every
         self._progress = Progress(
-            TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console,
+            TextColumn("{task.description:<24}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
         )
-        self._live = Live(self._progress, console=console, refresh_per_second=4) if console.is_terminal else None
-        self._task, self._started, self._done_before = None, 0.0, 0
+        self._live = (
+            Live(self._progress, console=console, refresh_per_second=4) if console.is_terminal else None
+        )
+        self._task, self._all, self._name = None, None, ""
+        self._started, self._made, self._left = 0.0, 0, 0  # since begin(); steps left of the plan
 
     def __enter__(self) -> Display:
         if self._live:
@@ -54,17 +62,27 @@ class Display:
         """A line that stays."""
         self.console.print(text)
 
+    def plan(self, total: int) -> None:
+        """Steps of all pieces of work that are not finished yet."""
+        self._all, self._left = self._progress.add_task("all", total=total), total
+
     def begin(self, name: str, total: int, done: int = 0) -> None:
         """A new piece of work, of which `done` is already there."""
         if done:
             self.say(f"{name}: resuming at {done} of {total}")
+        if self._all is None:
+            self.plan(total)
         self._task = self._progress.add_task(name, total=total, completed=done)
-        self._name, self._started, self._done_before = name, time.perf_counter(), done
+        self._progress.advance(self._all, done)
+        self._left -= done
+        self._name, self._started, self._made = name, time.perf_counter(), 0
 
     def step(self, done: int, metrics: dict[str, float]) -> None:
         """Progress of the current piece, with its newest figures."""
         total = self._progress.tasks[-1].total
         self._progress.update(self._task, completed=done)
+        self._progress.advance(self._all)
+        self._made, self._left = self._made + 1, self._left - 1
         shown = [(label, form.format(metrics[key])) for key, label, form in _SHOWN if key in metrics]
         if self._live:
             table = Table.grid(padding=(0, 2))
@@ -74,6 +92,6 @@ class Display:
             table.add_row(*(value for _, value in shown))
             self._live.update(Group(self._progress, table))
         elif done % self._line_every == 0 or done == total:
-            pace = (time.perf_counter() - self._started) / max(done - self._done_before, 1)
+            left = self._left * (time.perf_counter() - self._started) / self._made
             figures = ", ".join(f"{label} {value}" for label, value in shown)
-            self.say(f"{self._name} {done}/{total:.0f}, {pace * (total - done):.0f} s left: {figures}")
+            self.say(f"{self._name} {done}/{total:.0f}, {left:.0f} s of training left: {figures}")

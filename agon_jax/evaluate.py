@@ -46,8 +46,14 @@ class Result:
 
 
 def one_pass(
-    actor: Actor, adapters: PyTree | None, policy: int | None, problems: Sequence[Problem],
-    sampling: Sampling, *, seed: int, step: int = HELDOUT_STEP,
+    actor: Actor,
+    adapters: PyTree | None,
+    policy: int | None,
+    problems: Sequence[Problem],
+    sampling: Sampling,
+    *,
+    seed: int,
+    step: int = HELDOUT_STEP,
 ) -> tuple[Result, Stage]:
     """A policy (None: the base) answers the plain prompt. The stage can start a cascade."""
     stage = draft(actor, adapters, policy, problems, 1, sampling, seed=seed, step=step)
@@ -55,8 +61,14 @@ def one_pass(
 
 
 def cascade(
-    actor: Actor, adapters: PyTree | None, second: int | None, first_stage: Stage,
-    sampling: Sampling, *, seed: int, step: int = HELDOUT_STEP,
+    actor: Actor,
+    adapters: PyTree | None,
+    second: int | None,
+    first_stage: Stage,
+    sampling: Sampling,
+    *,
+    seed: int,
+    step: int = HELDOUT_STEP,
 ) -> tuple[Result, Stage]:
     """`second` reads the first stage's summaries and answers; the pair runs as it was trained."""
     stage = challenge(actor, adapters, second, first_stage, 1, sampling, seed=seed, step=step)

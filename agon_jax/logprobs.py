@@ -48,10 +48,12 @@ def token_logprobs(
     if length <= chunk:
         return score(hidden, targets)
     pad = -length % chunk
-    split = lambda x: jnp.moveaxis(  # [B, L, ...] -> [chunks, B, chunk, ...]: rows stay sharded
-        jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2)).reshape(
-            rows, -1, chunk, *x.shape[2:]
-        ), 1, 0,
+    split = (
+        lambda x: jnp.moveaxis(  # [B, L, ...] -> [chunks, B, chunk, ...]: rows stay sharded
+            jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2)).reshape(rows, -1, chunk, *x.shape[2:]),
+            1,
+            0,
+        )
     )
     scored = jax.lax.map(jax.checkpoint(lambda pair: score(*pair)), (split(hidden), split(targets)))
     return jnp.moveaxis(scored, 0, 1).reshape(rows, length + pad)[:, :length]

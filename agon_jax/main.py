@@ -16,7 +16,9 @@ from rich.console import Console
 
 from agon_jax.config import ConfigError, check_field, claim, validate
 
-_USAGE = "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
+_USAGE = (
+    "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -83,7 +85,9 @@ def load_config(file: pathlib.Path) -> ConfigDict:
         spec.loader.exec_module(module)
         return module.get_config()
     except Exception as error:  # any fault of the user's own code
-        raise ConfigError(f"--config: {file} fails with {type(error).__name__}: {_one_line(error)}") from error
+        raise ConfigError(
+            f"--config: {file} fails with {type(error).__name__}: {_one_line(error)}"
+        ) from error
 
 
 def _one_line(error: BaseException) -> str:
@@ -104,8 +108,7 @@ def prepare_cpu() -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         devices = max(d for d in (1, 2, 4, 8) if d <= (cores or 1))
         os.environ["XLA_FLAGS"] = (
-            f"{current} --xla_force_host_platform_device_count={devices} "
-            "--xla_cpu_multi_thread_eigen=false"
+            f"{current} --xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false"
         ).strip()
 
 

@@ -86,19 +86,40 @@ def sample(
     if temperature < 0 or not 0 < top_p <= 1:
         raise ValueError(f"temperature {temperature} must be >= 0 and top_p {top_p} within (0, 1]")
     return _sample(
-        model, variables, prompts.tokens, prompts.mask, keys, adapter, max(temperature, 1e-6),
-        max_new_tokens=max_new_tokens, slots=slots, stop_ids=tuple(stop_ids), pad_id=pad_id,
-        top_p=float(top_p), greedy=temperature == 0,
+        model,
+        variables,
+        prompts.tokens,
+        prompts.mask,
+        keys,
+        adapter,
+        max(temperature, 1e-6),
+        max_new_tokens=max_new_tokens,
+        slots=slots,
+        stop_ids=tuple(stop_ids),
+        pad_id=pad_id,
+        top_p=float(top_p),
+        greedy=temperature == 0,
     )
 
 
 @functools.partial(
-    jax.jit,
-    static_argnames=("model", "max_new_tokens", "slots", "stop_ids", "pad_id", "top_p", "greedy"),
+    jax.jit, static_argnames=("model", "max_new_tokens", "slots", "stop_ids", "pad_id", "top_p", "greedy")
 )
 def _sample(
-    model, variables, tokens, mask, keys, adapter, temperature,
-    *, max_new_tokens, slots, stop_ids, pad_id, top_p, greedy,
+    model,
+    variables,
+    tokens,
+    mask,
+    keys,
+    adapter,
+    temperature,
+    *,
+    max_new_tokens,
+    slots,
+    stop_ids,
+    pad_id,
+    top_p,
+    greedy,
 ):
     rows, width = tokens.shape
     stops = jnp.asarray(stop_ids)

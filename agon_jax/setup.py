@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from agon_jax import config as config_lib
@@ -52,8 +51,11 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     tokenizer = Tokenizer(folder)
     mesh = sharding.make_mesh(config.mesh, devices)
     model, base = load(
-        str(folder), config.dtype, mesh,
-        lora_scale=config.lora.alpha / config.lora.rank, num_ids=tokenizer.num_ids,
+        str(folder),
+        config.dtype,
+        mesh,
+        lora_scale=config.lora.alpha / config.lora.rank,
+        num_ids=tokenizer.num_ids,
     )
     task = make_task(config.task)
     cap = config.data.prompt_buckets[-1]
@@ -66,16 +68,26 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
 
     data = config.data
     splits = load_splits(
-        data.source, path=data.path, question_field=data.question_field,
-        answer_field=data.answer_field, sizes=(data.train, data.validation, data.heldout),
-        seed=config.seed, fits=fits,
+        data.source,
+        path=data.path,
+        question_field=data.question_field,
+        answer_field=data.answer_field,
+        sizes=(data.train, data.validation, data.heldout),
+        seed=config.seed,
+        fits=fits,
     )
     steps = config.grpo.steps or -(-len(splits.train) // data.problems_per_step)
     sampling = config_lib.make(Sampling, config.sampling)
     return Parts(
         actor=Actor(
-            model, base, tokenizer, task, mesh, prompt_buckets=tuple(data.prompt_buckets),
-            max_attempt_tokens=data.max_attempt_tokens, rows_per_call=config.eval.rows_per_call,
+            model,
+            base,
+            tokenizer,
+            task,
+            mesh,
+            prompt_buckets=tuple(data.prompt_buckets),
+            max_attempt_tokens=data.max_attempt_tokens,
+            rows_per_call=config.eval.rows_per_call,
         ),
         learner=model.clone(remat=config.grpo.remat),
         splits=splits,
@@ -107,7 +119,10 @@ def make_adapters(config: ConfigDict, base: PyTree, policies: int) -> PyTree:
     return stack_adapters(
         [
             init_adapter(
-                jax.random.fold_in(key, policy), base, lora.rank, tuple(lora.targets),
+                jax.random.fold_in(key, policy),
+                base,
+                lora.rank,
+                tuple(lora.targets),
                 lora.noise if policy == 0 else 0.0,
             )
             for policy in range(policies)

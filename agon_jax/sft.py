@@ -80,5 +80,5 @@ def batches(
             prompts = tokenizer.pad([p + r for p, r in chunk], width)
             reply = np.zeros(prompts.mask.shape, bool)
             for i, (_, r) in enumerate(chunk):
-                reply[i, width - len(r):] = True
+                reply[i, width - len(r) :] = True
             yield place(prompts.tokens), place(prompts.mask), place(reply)

@@ -46,12 +46,7 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def paired_bootstrap(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
-    confidence: float = 0.95,
+    first: ArrayLike, second: ArrayLike, *, resamples: int = 10_000, seed: int = 0, confidence: float = 0.95
 ) -> tuple[float, float, float]:
     """(difference, low, high): mean(second) - mean(first) and its percentile bootstrap interval.
 

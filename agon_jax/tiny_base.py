@@ -78,7 +78,10 @@ def write_tokenizer(folder: pathlib.Path, world: World) -> None:
     core.pre_tokenizer = WhitespaceSplit()
     core.add_special_tokens([AddedToken(word, special=True) for word in (PAD, STOP, *ROLES)])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token=PAD, eos_token=STOP, unk_token="<unk>",
+        tokenizer_object=core,
+        pad_token=PAD,
+        eos_token=STOP,
+        unk_token="<unk>",
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = TEMPLATE
@@ -164,8 +167,13 @@ def run(config: ConfigDict, workdir: pathlib.Path, console: Console) -> None:
     c = config.tiny_base
     plans = [PhasePlan(*plan) for plan in zip(c.phases, c.steps, c.learning_rates, strict=True)]
     build(
-        workdir, plans, batch_size=c.batch_size, challenger_share=c.challenger_share,
-        short_share=c.short_share, seed=config.seed, console=console,
+        workdir,
+        plans,
+        batch_size=c.batch_size,
+        challenger_share=c.challenger_share,
+        short_share=c.short_share,
+        seed=config.seed,
+        console=console,
         mesh=sharding.make_mesh(config.mesh),
     )
     console.print(f"Written to {workdir}")

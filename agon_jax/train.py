@@ -32,8 +32,11 @@ def train(
     """
     actor, grpo = parts.actor, config.grpo
     optimizer = make_optimizer(
-        learning_rate=grpo.learning_rate, steps=parts.steps, warmup=grpo.warmup,
-        weight_decay=grpo.weight_decay, max_grad_norm=grpo.max_grad_norm,
+        learning_rate=grpo.learning_rate,
+        steps=parts.steps,
+        warmup=grpo.warmup,
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
     )
     adapters = setup.make_adapters(config, actor.base, game.policies)
     state = jax.device_put(init_state(adapters, optimizer), sharding.replicated(actor.mesh))

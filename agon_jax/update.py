@@ -55,8 +55,7 @@ def make_optimizer(
         [warm - 1],
     )
     return optax.chain(
-        optax.clip_by_global_norm(max_grad_norm),
-        optax.adamw(schedule, b2=0.98, weight_decay=weight_decay),
+        optax.clip_by_global_norm(max_grad_norm), optax.adamw(schedule, b2=0.98, weight_decay=weight_decay)
     )
 
 
@@ -119,15 +118,19 @@ def _loss(adapter, model, objective, base, rows: Batch, weights):
     """(loss, metrics): sums over rows and tokens of terms that `weights` already averages."""
     start = rows.tokens.shape[1] - rows.completion_mask.shape[1]
     score = lambda variables: token_logprobs(
-        model, variables, rows.tokens, rows.mask, start=start, chunk=objective.chunk,
-        temperature=objective.temperature, top_p=objective.top_p,
+        model,
+        variables,
+        rows.tokens,
+        rows.mask,
+        start=start,
+        chunk=objective.chunk,
+        temperature=objective.temperature,
+        top_p=objective.top_p,
     )
     logps = score({"params": base, "lora": adapter})
     mask = rows.completion_mask
     clip = objective.clip_low, objective.clip_high
-    losses = jax.vmap(lambda *row: grpo.clipped_loss(*row, *clip))(
-        logps, rows.logps, rows.advantages, mask
-    )
+    losses = jax.vmap(lambda *row: grpo.clipped_loss(*row, *clip))(logps, rows.logps, rows.advantages, mask)
     gap = jnp.where(mask, jax.lax.stop_gradient(logps) - rows.logps, 0.0)
     outside = (jnp.exp(gap) < 1 - clip[0]) | (jnp.exp(gap) > 1 + clip[1])
     metrics = {

@@ -8,6 +8,7 @@ of TRL's GRPO (no vLLM, PEFT LoRA of the same rank) and the ratio. Takes about t
 """
 
 import argparse
+import itertools
 import pathlib
 import statistics
 import sys
@@ -35,9 +36,11 @@ def measure(config, parts, method, steps):
 
     with tempfile.TemporaryDirectory() as folder:
         marks = [time.perf_counter()]
-        train(config, parts, setup.make_game(config, method), pathlib.Path(folder), Clock(Console(quiet=True)))
+        train(
+            config, parts, setup.make_game(config, method), pathlib.Path(folder), Clock(Console(quiet=True))
+        )
         rows = read_metrics(pathlib.Path(folder) / "metrics.jsonl")
-    seconds = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    seconds = [after - before for before, after in itertools.pairwise(marks)]
     warm = slice(2, None)  # each role of a policy has been compiled by then
     per_step = statistics.median(seconds[warm])
     update = statistics.median(row["seconds_update"] for row in rows[warm])
@@ -94,7 +97,7 @@ def measure_trl(parts, config, steps):
             callbacks=[Clock()],
         )  # fmt: skip
         trainer.train()
-    return statistics.median(b - a for a, b in zip(marks[1:], marks[2:], strict=False))
+    return statistics.median(b - a for a, b in itertools.pairwise(marks[1:]))
 
 
 def main():
@@ -115,7 +118,8 @@ def main():
         compile_s, times[method], update, rate = measure(config, parts, method, args.steps)
         print(
             f"{method:5} {times[method]:.2f} s a step of 256 rollouts (update {update:.2f} s), "
-            f"{rate:,.0f} sampled tokens/s, compile {compile_s:.0f} s", flush=True,
+            f"{rate:,.0f} sampled tokens/s, compile {compile_s:.0f} s",
+            flush=True,
         )
     if args.peer == "trl":
         peer = measure_trl(parts, config, max(args.steps // 2, 4))

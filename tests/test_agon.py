@@ -47,7 +47,11 @@ def test_roles_swap_at_every_step_and_stay_fixed_when_asked():
 def test_every_variant_makes_2k_rollouts_a_problem(parts, policies, challenge):
     game = agon.Agon(policies=policies, challenge=challenge, group_size=K)
     round_ = play(parts, game)
-    assert sum(len(s.stage.problems) for s in round_.streams) == PROBLEMS * 2 * K == PROBLEMS * game.rollouts_per_problem
+    assert (
+        sum(len(s.stage.problems) for s in round_.streams)
+        == PROBLEMS * 2 * K
+        == PROBLEMS * game.rollouts_per_problem
+    )
     batch = agon.to_batch(game, round_, (24,))
     assert batch.tokens.shape[:2] == (policies, PROBLEMS * 2 * K // policies)
 
@@ -151,9 +155,12 @@ def test_exchange_metrics_by_hand(parts):
     challenge_right[n // 4 :] = 1  # challenges: all but the first quarter right
     fake = dataclasses.replace(
         round_,
-        drafts=dataclasses.replace(round_.drafts, stage=dataclasses.replace(d, outcome=d.outcome._replace(correct=right))),
+        drafts=dataclasses.replace(
+            round_.drafts, stage=dataclasses.replace(d, outcome=d.outcome._replace(correct=right))
+        ),
         challenges=dataclasses.replace(
-            round_.challenges, stage=dataclasses.replace(c, outcome=c.outcome._replace(correct=challenge_right))
+            round_.challenges,
+            stage=dataclasses.replace(c, outcome=c.outcome._replace(correct=challenge_right)),
         ),
     )
     metrics = agon.round_metrics(GAME, fake, 0)

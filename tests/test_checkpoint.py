@@ -22,7 +22,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 def state_at(step, where=None):
     optimizer = make_optimizer(learning_rate=1.0, steps=9, warmup=0.1, weight_decay=0.0, max_grad_norm=1.0)
     rng = np.random.default_rng(step)
-    adapters = {"q_proj": {"a": jnp.array(rng.normal(size=(2, 8, 4)), jnp.float32), "b": jnp.zeros((2, 4, 8))}}
+    adapters = {
+        "q_proj": {"a": jnp.array(rng.normal(size=(2, 8, 4)), jnp.float32), "b": jnp.zeros((2, 4, 8))}
+    }
     state = init_state(adapters, optimizer)
     state = jax.tree.map(lambda x: x + jnp.asarray(step, x.dtype), state)
     return state if where is None else jax.device_put(state, where)

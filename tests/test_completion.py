@@ -112,7 +112,7 @@ def test_private_reasoning_never_reaches_the_rival(words, finished):
     """What a rival sees lies behind the last </think>, ahead of an answer or a new <think>."""
     public = []
     if "</think>" in words:
-        for word in words[len(words) - words[::-1].index("</think>"):]:
+        for word in words[len(words) - words[::-1].index("</think>") :]:
             if word in ("<answer>", "<think>"):
                 break
             public += [word] * (word not in TAGS)

@@ -32,7 +32,9 @@ def leaves(config, prefix=""):
 
 def write_config(folder, body):
     path = folder / "some.py"
-    path.write_text(f"from agon_jax.config import default\n\ndef get_config():\n    c = default()\n    {body}\n    return c\n")
+    path.write_text(
+        f"from agon_jax.config import default\n\ndef get_config():\n    c = default()\n    {body}\n    return c\n"
+    )
     return path
 
 
@@ -93,7 +95,11 @@ def test_faulty_config_files_are_named(capsys, tmp_path, body, named):
 
 @pytest.mark.parametrize(
     "override, value",
-    [("--config.grpo.learning_rate=1", 1.0), ("--config.grpo.remat=false", False), ("--config.grpo.steps=7", 7)],
+    [
+        ("--config.grpo.learning_rate=1", 1.0),
+        ("--config.grpo.remat=false", False),
+        ("--config.grpo.steps=7", 7),
+    ],
 )
 def test_overrides_keep_the_type_of_the_field(override, value):
     config, _ = main_lib._read_flags(["main", f"--config={ROOT}/configs/quickstart.py", override])

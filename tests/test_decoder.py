@@ -29,7 +29,7 @@ def torch_logits(hf, ids):
 def left_pad(rows, width, pad=0):
     tokens, mask = np.full((len(rows), width), pad, np.int32), np.zeros((len(rows), width), bool)
     for i, row in enumerate(rows):
-        tokens[i, width - len(row):], mask[i, width - len(row):] = row, True
+        tokens[i, width - len(row) :], mask[i, width - len(row) :] = row, True
     return tokens, mask
 
 
@@ -62,7 +62,7 @@ def test_parity_with_transformers(qwen3, sizes):
     tokens, mask = left_pad([row[:n] for row, n in zip(rows, LENGTHS, strict=True)], WIDTH)
     padded = forward(model, variables, tokens, mask)
     for i, n in enumerate(LENGTHS):
-        np.testing.assert_allclose(padded[i, WIDTH - n:], wanted[i][:n], atol=1e-4)
+        np.testing.assert_allclose(padded[i, WIDTH - n :], wanted[i][:n], atol=1e-4)
 
     slots = WIDTH + CONTINUED
     cache = empty_cache(model.config, len(rows), slots, jnp.float32)

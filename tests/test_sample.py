@@ -23,7 +23,7 @@ def pad(rows, width):
     """Left-padded prompts."""
     tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
     for i, row in enumerate(rows):
-        tokens[i, width - len(row):], mask[i, width - len(row):] = row, True
+        tokens[i, width - len(row) :], mask[i, width - len(row) :] = row, True
     return Prompts(tokens, mask)
 
 

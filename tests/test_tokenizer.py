@@ -73,8 +73,7 @@ def test_a_prompt_over_the_cap_is_an_error(folder):
 
 
 @pytest.mark.parametrize(
-    "configured, stop_ids",
-    [(7, (7, 1)), ([7, 9], (7, 9, 1)), ([1, 7], (1, 7)), (None, (1,)), (0, (0, 1))],
+    "configured, stop_ids", [(7, (7, 1)), ([7, 9], (7, 9, 1)), ([1, 7], (1, 7)), (None, (1,)), (0, (0, 1))]
 )
 def test_stop_ids(folder, configured, stop_ids):
     """All of generation_config.json's and the tokenizer's own (1), each once; id 0 is an id.

@@ -64,7 +64,11 @@ def test_three_steps_on_eight_devices_sample_the_same_and_end_within_1e5(tmp_pat
     assert len(transcripts(tmp_path / "1")) == 3
     for name, text in transcripts(tmp_path / "1").items():
         one, eight = (
-            [(row[role]["text"], row[role]["correct"]) for row in map(json.loads, t.splitlines()) for role in ("draft", "challenge")]
+            [
+                (row[role]["text"], row[role]["correct"])
+                for row in map(json.loads, t.splitlines())
+                for role in ("draft", "challenge")
+            ]
             for t in (text, transcripts(tmp_path / "8")[name])
         )
         assert one == eight
@@ -94,7 +98,10 @@ def test_a_run_in_two_halves_is_the_run_in_one_go_bit_for_bit(tmp_path, monkeypa
     halves = run(config, tmp_path / "halves", jax.devices()[:1])
     jax.tree.map(np.testing.assert_array_equal, whole, halves)
     rows = [
-        [{k: v for k, v in row.items() if "second" not in k} for row in read_metrics(tmp_path / name / "metrics.jsonl")]
+        [
+            {k: v for k, v in row.items() if "second" not in k}
+            for row in read_metrics(tmp_path / name / "metrics.jsonl")
+        ]
         for name in ("whole", "halves")
     ]
     assert rows[0] == rows[1]  # no step missing, none twice
@@ -108,7 +115,14 @@ def test_a_torn_last_line_of_the_metrics_is_left_out(tmp_path):
 
 
 def command(workdir):
-    return [sys.executable, "-m", "agon_jax.main", f"--config={ROOT}/configs/quickstart.py", f"--workdir={workdir}", *SMALL]
+    return [
+        sys.executable,
+        "-m",
+        "agon_jax.main",
+        f"--config={ROOT}/configs/quickstart.py",
+        f"--workdir={workdir}",
+        *SMALL,
+    ]
 
 
 def test_kill_minus_nine_and_the_same_command_give_the_table_of_an_uninterrupted_run(tmp_path):
@@ -116,7 +130,9 @@ def test_kill_minus_nine_and_the_same_command_give_the_table_of_an_uninterrupted
     options = dict(cwd=ROOT, env=environment, capture_output=True, text=True)
     subprocess.run(command(tmp_path / "whole"), check=True, **options)
 
-    victim = subprocess.Popen(command(tmp_path / "killed"), cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    victim = subprocess.Popen(
+        command(tmp_path / "killed"), cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
+    )
     metrics = tmp_path / "killed" / "adv" / "metrics.jsonl"
     deadline = time.monotonic() + 300
     while not (metrics.is_file() and len(read_metrics(metrics)) >= 3):

@@ -106,7 +106,9 @@ def test_learning_rate_warms_up_and_decays_to_zero():
 
 # ---------------------------------------------------------------- a real decoder
 
-CONFIG = tiny_config(vocab_size=40, hidden_size=24, num_heads=4, num_kv_heads=2, head_dim=8, intermediate_size=56)
+CONFIG = tiny_config(
+    vocab_size=40, hidden_size=24, num_heads=4, num_kv_heads=2, head_dim=8, intermediate_size=56
+)
 MODEL = Decoder(CONFIG, lora_scale=2.0)
 ROWS, WIDTH, LENGTH = 8, 5, 7
 
@@ -149,7 +151,9 @@ def test_updating_one_policy_leaves_the_other_and_the_base_bit_identical(quiet):
     after = state.adapters, state.opt_state
     jax.tree.map(np.testing.assert_array_equal, pick(before[:2], quiet), pick(after, quiet))
     jax.tree.map(np.testing.assert_array_equal, before[2], jax.tree.map(np.asarray, base))
-    moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), pick(before[0], 1 - quiet), pick(after[0], 1 - quiet))
+    moved = jax.tree.map(
+        lambda a, b: not np.array_equal(a, b), pick(before[0], 1 - quiet), pick(after[0], 1 - quiet)
+    )
     assert all(jax.tree.leaves(moved))
 
 
@@ -161,13 +165,15 @@ def test_each_policy_is_clipped_by_its_own_norm():
     results = []
     for batch in (both, loud):
         sgd = optax.chain(optax.clip_by_global_norm(1e-3), optax.sgd(1.0))
-        state, _ = make_update(MODEL, sgd, Objective())(init_state(jax.tree.map(jnp.copy, adapters), sgd), base, batch)
+        state, _ = make_update(MODEL, sgd, Objective())(
+            init_state(jax.tree.map(jnp.copy, adapters), sgd), base, batch
+        )
         results.append(jax.tree.map(lambda x: np.asarray(x)[1], state.adapters))
     jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 def test_the_optimizer_state_has_slots_for_adapters_only():
-    base, adapters = fresh()
+    _, adapters = fresh()
     state = init_state(adapters, optimizer())
     count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
     # two Adam moments a parameter plus two counters a policy; none for the base
@@ -216,13 +222,13 @@ def test_a_fully_padded_row_changes_nothing():
 
 def test_three_steps_on_a_mesh_equal_one_device():
     base, adapters = fresh()
-    results = []
+    specs, results = param_specs(MODEL), []
     for shape in ((1, 1, 1), (2, 2, 2)):
         mesh = sharding.make_mesh(shape, jax.devices()[: int(np.prod(shape))])
         rules = sharding.sharding_of(mesh)
-        specs = param_specs(MODEL)
         sharded = jax.tree_util.tree_map_with_path(
-            lambda path, x: jax.device_put(x, rules(specs[tuple(e.key for e in path)][1])), base
+            lambda path, x, rules=rules: jax.device_put(x, rules(specs[tuple(e.key for e in path)][1])),
+            base,
         )
         state = jax.device_put(
             init_state(jax.tree.map(jnp.copy, adapters), optimizer()), sharding.replicated(mesh)

@@ -85,21 +85,42 @@ class Round:
 
 
 def draft(
-    actor: Actor, adapters: PyTree, policy: int | None, problems: Sequence[Problem], group: int,
-    sampling: Sampling, *, seed: int, step: int,
+    actor: Actor,
+    adapters: PyTree,
+    policy: int | None,
+    problems: Sequence[Problem],
+    group: int,
+    sampling: Sampling,
+    *,
+    seed: int,
+    step: int,
 ) -> Stage:
     """`group` completions a problem from the plain prompt, problem-major."""
     rows = [problem for problem in problems for _ in range(group)]
     messages = [actor.task.prompts.draft_messages(problem.text) for problem in rows]
     return actor.act(
-        adapters, policy, rows, messages, sampling, seed=seed, step=step, stage=DRAFT,
+        adapters,
+        policy,
+        rows,
+        messages,
+        sampling,
+        seed=seed,
+        step=step,
+        stage=DRAFT,
         rollouts=np.tile(np.arange(group), len(problems)),
     )
 
 
 def challenge(
-    actor: Actor, adapters: PyTree, policy: int | None, drafts: Stage, group: int,
-    sampling: Sampling, *, seed: int, step: int,
+    actor: Actor,
+    adapters: PyTree,
+    policy: int | None,
+    drafts: Stage,
+    group: int,
+    sampling: Sampling,
+    *,
+    seed: int,
+    step: int,
 ) -> Stage:
     """One completion a draft; its prompt holds the draft's summary, never its private reasoning."""
     messages = [
@@ -107,20 +128,31 @@ def challenge(
         for problem, completion in zip(drafts.problems, drafts.completions, strict=True)
     ]
     return actor.act(
-        adapters, policy, drafts.problems, messages, sampling, seed=seed, step=step,
-        stage=CHALLENGE, rollouts=np.tile(np.arange(group), len(messages) // group),
+        adapters,
+        policy,
+        drafts.problems,
+        messages,
+        sampling,
+        seed=seed,
+        step=step,
+        stage=CHALLENGE,
+        rollouts=np.tile(np.arange(group), len(messages) // group),
     )
 
 
 def play(
-    game: Agon, actor: Actor, adapters: PyTree, problems: Sequence[Problem], sampling: Sampling,
-    *, seed: int, step: int,
+    game: Agon,
+    actor: Actor,
+    adapters: PyTree,
+    problems: Sequence[Problem],
+    sampling: Sampling,
+    *,
+    seed: int,
+    step: int,
 ) -> Round:
     """One round on a batch of problems."""
     drafter, challenger = game.roles(step)
-    drafts = draft(
-        actor, adapters, drafter, problems, game.draft_group, sampling, seed=seed, step=step
-    )
+    drafts = draft(actor, adapters, drafter, problems, game.draft_group, sampling, seed=seed, step=step)
     drafts_paid = _pay(drafts, cooperative(drafts.outcome, None, game.weights), game.draft_group)
     if not game.challenge:
         return Round(drafts_paid, None)

@@ -191,7 +191,15 @@ class _Tensors:
 def tiny_config(**sizes: Any) -> ModelConfig:
     """A ModelConfig for tests and benchmarks; `sizes` override a two-layer toy."""
     toy = dict(
-        vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
-        intermediate_size=48, rope_theta=1e4, rms_norm_eps=1e-6, tie_word_embeddings=True,
+        vocab_size=64,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        intermediate_size=48,
+        rope_theta=1e4,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
     )
     return ModelConfig(**(toy | sizes))

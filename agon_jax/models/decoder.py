@@ -150,9 +150,7 @@ class Attention(nn.Module):
                 k, v = layer_cache["k"], layer_cache["v"]
         out = attend(q, k, v, mask)
         out = out.reshape(rows, length, c.num_heads * c.head_dim)
-        out = Projection(c.hidden_size, ("heads", "embed"), self.lora_scale, name="o_proj")(
-            out, adapter
-        )
+        out = Projection(c.hidden_size, ("heads", "embed"), self.lora_scale, name="o_proj")(out, adapter)
         return out, layer_cache
 
 
@@ -181,13 +179,9 @@ class Layer(nn.Module):
     def __call__(self, x, table, mask, adapter, layer_cache, slot):
         norm = lambda name: RMSNorm(self.config.rms_norm_eps, name=name)
         attention = Attention(self.config, self.lora_scale, name="self_attn")
-        out, layer_cache = attention(
-            norm("input_layernorm")(x), table, mask, adapter, layer_cache, slot
-        )
+        out, layer_cache = attention(norm("input_layernorm")(x), table, mask, adapter, layer_cache, slot)
         x = x + out
-        x = x + Mlp(self.config, self.lora_scale, name="mlp")(
-            norm("post_attention_layernorm")(x), adapter
-        )
+        x = x + Mlp(self.config, self.lora_scale, name="mlp")(norm("post_attention_layernorm")(x), adapter)
         return x, layer_cache
 
 
@@ -214,9 +208,7 @@ class Decoder(nn.Module):
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
         self.embed_tokens = self.param("embed_tokens", init, (c.vocab_size, c.hidden_size))
         layer = nn.remat(Layer) if self.remat else Layer
-        self.layers = [
-            layer(c, self.lora_scale, name=f"layers_{i}") for i in range(c.num_layers)
-        ]
+        self.layers = [layer(c, self.lora_scale, name=f"layers_{i}") for i in range(c.num_layers)]
         self.norm = RMSNorm(c.rms_norm_eps)
         if not c.tie_word_embeddings:
             init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
@@ -244,24 +236,24 @@ class Decoder(nn.Module):
         mask = jnp.ones(tokens.shape, bool) if mask is None else mask
         causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))
         hidden, _ = self._run(
-            tokens, positions_of(mask) if positions is None else positions,
-            causal[None] & mask[:, None, :], adapter, None, None,
+            tokens,
+            positions_of(mask) if positions is None else positions,
+            causal[None] & mask[:, None, :],
+            adapter,
+            None,
+            None,
         )
         return hidden
 
     def prefill(self, tokens, mask, cache: Cache, adapter=None) -> tuple[Array, Cache]:
         """Write T prompt tokens into slots 0..T-1 of an empty cache; hidden [B, T, hidden]."""
         causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))
-        return self._run(
-            tokens, positions_of(mask), causal[None] & mask[:, None, :], adapter, cache, 0
-        )
+        return self._run(tokens, positions_of(mask), causal[None] & mask[:, None, :], adapter, cache, 0)
 
     def decode(self, tokens, positions, mask, cache: Cache, slot, adapter=None):
         """One token a row: tokens, positions [B]; mask [B, S] of the slots it may attend to,
         its own `slot` included. Returns float32 logits [B, V] and the cache."""
-        hidden, cache = self._run(
-            tokens[:, None], positions[:, None], mask[:, None, :], adapter, cache, slot
-        )
+        hidden, cache = self._run(tokens[:, None], positions[:, None], mask[:, None, :], adapter, cache, slot)
         return self.unembed(hidden)[:, 0], cache
 
     def unembed(self, hidden: Array) -> Array:
@@ -281,9 +273,7 @@ class Decoder(nn.Module):
         table = rope_table(positions, c.head_dim, c.rope_theta, self.dtype)
         new_cache = []
         for i, layer in enumerate(self.layers):
-            x, layer_cache = layer(
-                x, table, mask, adapter, None if cache is None else cache[i], slot
-            )
+            x, layer_cache = layer(x, table, mask, adapter, None if cache is None else cache[i], slot)
             new_cache.append(layer_cache)
         return self.norm(x), new_cache
 

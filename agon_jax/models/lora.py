@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from agon_jax.types import PyTree
 
 
-def init_adapter(
-    key: jax.Array, base: PyTree, rank: int, targets: tuple[str, ...], noise: float
-) -> PyTree:
+def init_adapter(key: jax.Array, base: PyTree, rank: int, targets: tuple[str, ...], noise: float) -> PyTree:
     """One adapter for every projection whose path matches a target.
 
     A is uniform in +-1/sqrt(in) (PEFT's default, Kaiming with a = sqrt 5); B is Gaussian with

@@ -55,7 +55,7 @@ def parse(text: str, finished: bool, prefill: str = "") -> Completion:
         and opened[0][1] < closed[0][1]
         and not full[: opened[0][1]].strip()
         and [t[0] for t in reply_tags] == ["<answer>", "</answer>"]
-        and not full[reply_tags[-1][2]:].strip()
+        and not full[reply_tags[-1][2] :].strip()
     )
     answer = _last_answer(full, reply_tags[:reopened])
     return Completion(summary=summary, answer=answer, well_formed=well_formed)

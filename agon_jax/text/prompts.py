@@ -36,11 +36,7 @@ class PromptSet:
         return [*system, {"role": "user", "content": content}]
 
 
-OPERATORS = PromptSet(
-    system=None,
-    plain="{problem}",
-    challenge="{problem} <attempt> {attempt} </attempt>",
-)
+OPERATORS = PromptSet(system=None, plain="{problem}", challenge="{problem} <attempt> {attempt} </attempt>")
 
 _FORMAT = (
     "Reason privately inside <think> and </think>. After </think>, write up the solution: the key "

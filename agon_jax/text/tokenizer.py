@@ -52,8 +52,8 @@ class Tokenizer:
         options = dict(tokenize=False, enable_thinking=think)
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, **options)
         asked = self._tokenizer.apply_chat_template(messages, add_generation_prompt=False, **options)
-        header = text[len(asked):] if text.startswith(asked) else ""
-        prefill = header[header.index("<think>"):] if "<think>" in header else ""
+        header = text[len(asked) :] if text.startswith(asked) else ""
+        prefill = header[header.index("<think>") :] if "<think>" in header else ""
         return self._tokenizer.encode(text, add_special_tokens=False), prefill
 
     def encode(self, text: str) -> list[int]:
@@ -78,8 +78,8 @@ class Tokenizer:
         tokens = np.full((len(rows), width), self.pad_id, np.int32)
         mask = np.zeros((len(rows), width), bool)
         for i, row in enumerate(rows):
-            tokens[i, width - len(row):] = row
-            mask[i, width - len(row):] = True
+            tokens[i, width - len(row) :] = row
+            mask[i, width - len(row) :] = True
         return Prompts(tokens=tokens, mask=mask)
 
 
