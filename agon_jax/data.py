@@ -49,20 +49,22 @@ def load_splits(
     Raises:
       ValueError: the source cannot be read, or a split would be empty.
     """
+    names = ("train", "validation", "heldout")
     if source == "operators":
-        names = ("train", "validation", "heldout")
-        lists = [operators.generate(operators.World(), n, k, seed) for n, k in zip(names, sizes, strict=True)]
-        counts: dict[str, int] = {}
+        world = operators.World()
+        lists = [
+            [p for p in operators.generate(world, name, count, seed) if fits(p)]
+            for name, count in zip(names, sizes, strict=True)
+        ]
+        counts = {"prompt_too_long": sum(sizes) - sum(map(len, lists))}
     else:
         rows = _jsonl(path, question_field, answer_field) if source == "jsonl" else _deepmath_hard(path)
-        problems, counts = _clean(rows)
+        problems, counts = _clean(rows, fits)
         lists = _split(problems, sizes, seed)
-    kept = [[p for p in problems if fits(p)] for problems in lists]
-    counts["prompt_too_long"] = sum(map(len, lists)) - sum(map(len, kept))
-    for name, problems in zip(("train", "validation", "heldout"), kept, strict=True):
+    for name, problems in zip(names, lists, strict=True):
         if not problems:
             raise ValueError(f"data.source={source!r}: the {name} split is empty (filters: {counts})")
-    return Splits(*kept, counts)
+    return Splits(*lists, counts)
 
 
 def batch_at(problems: list[Problem], size: int, step: int, seed: int) -> list[Problem]:
@@ -79,18 +81,25 @@ def _order(count: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
-def _clean(rows: Iterator[tuple[str, str]]) -> tuple[list[Problem], dict[str, int]]:
-    """Problems with a question and a reference, each question once."""
+def _clean(
+    rows: Iterator[tuple[str, str]], fits: Callable[[Problem], bool]
+) -> tuple[list[Problem], dict[str, int]]:
+    """Problems with a question and a reference that fit the cap, each question once."""
     problems: dict[int, Problem] = {}
-    counts = {"empty": 0, "duplicate": 0}
+    counts = {"empty": 0, "duplicate": 0, "prompt_too_long": 0}
     for question, reference in rows:
         if not question.strip() or not reference.strip():
             counts["empty"] += 1
             continue
         normal = re.sub(r"\W+", " ", question).strip().lower()
         uid = int.from_bytes(hashlib.blake2b(normal.encode(), digest_size=4).digest(), "big") >> 1
-        counts["duplicate"] += uid in problems
-        problems.setdefault(uid, Problem(uid, question.strip(), reference.strip()))
+        problem = Problem(uid, question.strip(), reference.strip())
+        if uid in problems:
+            counts["duplicate"] += 1
+        elif not fits(problem):
+            counts["prompt_too_long"] += 1
+        else:
+            problems[uid] = problem
     return list(problems.values()), counts
 
 

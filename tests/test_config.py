@@ -32,9 +32,8 @@ def leaves(config, prefix=""):
 
 def write_config(folder, body):
     path = folder / "some.py"
-    path.write_text(
-        f"from agon_jax.config import default\n\ndef get_config():\n    c = default()\n    {body}\n    return c\n"
-    )
+    header = "from agon_jax.config import default\n\ndef get_config():\n    c = default()\n"
+    path.write_text(f"{header}    {body}\n    return c\n")
     return path
 
 

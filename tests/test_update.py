@@ -227,8 +227,7 @@ def test_three_steps_on_a_mesh_equal_one_device():
         mesh = sharding.make_mesh(shape, jax.devices()[: int(np.prod(shape))])
         rules = sharding.sharding_of(mesh)
         sharded = jax.tree_util.tree_map_with_path(
-            lambda path, x, rules=rules: jax.device_put(x, rules(specs[tuple(e.key for e in path)][1])),
-            base,
+            lambda path, x, rules=rules: jax.device_put(x, rules(specs[tuple(e.key for e in path)][1])), base
         )
         state = jax.device_put(
             init_state(jax.tree.map(jnp.copy, adapters), optimizer()), sharding.replicated(mesh)

@@ -9,7 +9,7 @@ from agon_jax.text import prompts
 from agon_jax.types import Problem
 
 HIDDEN = "[hidden]"
-_BOXED = re.compile(r"\\f?boxed\s*")
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 
 
 @dataclasses.dataclass(frozen=True)
