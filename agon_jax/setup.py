@@ -56,6 +56,7 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         mesh,
         lora_scale=config.lora.alpha / config.lora.rank,
         num_ids=tokenizer.num_ids,
+        rows=sharding.sharding_of(mesh)(("rows",)),
     )
     task = make_task(config.task)
     cap = config.data.prompt_buckets[-1]

@@ -8,18 +8,18 @@ missed.
 
 decode  One token for 64 rows with a cache of 2048 slots and an adapter index a row, on one v5p chip.
         Smallest possible traffic: weights, adapters and cache, each read once (16.3 GB). Bytes
-        accessed are cost_analysis's, from a compilation without prefetches: it adds up every buffer
-        that an instruction names, so a weight prefetched into on-chip memory counts five times though
-        it crosses HBM once. The figure with prefetches is printed too. Temporaries are those of the
-        ordinary compilation.
-update  One GRPO update of both adapters, 16 rows of 2048 tokens each, KL included, on a v5e:2x4
-        (8 chips, weights split over `fsdp`): bytes a chip, and the largest array with a vocabulary
-        axis, in elements beside that axis: as many as a row has tokens means that logits of whole
-        rows exist.
+        accessed are cost_analysis's, with the compiler's prefetches switched off: it adds up every
+        buffer that an instruction names, so a weight prefetched into on-chip memory would count five
+        times though it crosses HBM once. The figure with prefetches is printed too. Temporaries and
+        compile time are those of the ordinary compilation, prefetches included.
+update  One GRPO update of both adapters, 16 rows of 2048 tokens each, KL to the base included, on a
+        v5e:2x4 (8 chips, weights split over `fsdp`): all memory of a chip, the program's code
+        included, and of all arrays with a vocabulary axis the most elements beside that axis. With
+        as many as a row has tokens, logits of whole rows would exist.
 
-Expected with jax 0.10.2, libtpu 0.0.52: decode 1.08x (1.28x with prefetches), temporaries 0.2 % of
-the cache; update 6.2 GB a chip, 1024 logits rows. About ten minutes on two cores, nearly all of it
-the compilation of the update.
+Expected with jax 0.10.2 and libtpu 0.0.52: decode 1.06 (1.29 with prefetches), temporaries 0.15 % of
+the cache; update 5.5 GB a chip, 1024 elements. About five minutes on two cores, nearly all of it the
+compilation of the update.
 """
 
 import math

@@ -33,8 +33,8 @@ def small_config(**grpo):
     config.data.update(dict(train=40, validation=8, heldout=8, problems_per_step=8))
     config.data.update(dict(prompt_buckets=(9, 25), max_attempt_tokens=14))
     config.game.group_size = 2
-    config.sampling.max_new_tokens = 32
-    config.grpo.update(dict(completion_buckets=(32,), steps=3, remat=False, kl_weight=0.01) | grpo)
+    config.sampling.max_new_tokens = 50
+    config.grpo.update(dict(completion_buckets=(50,), steps=3, remat=False, kl_weight=0.01) | grpo)
     config.lora.noise = 1e-2
     config.log.checkpoint_every = 2
     return config
@@ -57,7 +57,7 @@ def transcripts(folder):
 def test_three_steps_on_eight_devices_sample_the_same_and_end_within_1e5(tmp_path):
     results = []
     for shape, count in (((1, 1, 1), 1), ((2, 2, 2), 8)):
-        config = small_config(learning_rate=2e-4)
+        config = small_config(learning_rate=5e-5)
         config.mesh = shape
         config.log.transcripts_every = 1
         results.append(run(config, tmp_path / str(count), jax.devices()[:count]))
@@ -73,10 +73,15 @@ def test_three_steps_on_eight_devices_sample_the_same_and_end_within_1e5(tmp_pat
         )
         assert one == eight
     assert_close(*results, atol=1e-5)
+    # Adam divides by the gradient's own size: a gradient summed twice shows only in its norm
+    for one, eight in zip(*(read_metrics(tmp_path / n / "metrics.jsonl") for n in "18"), strict=True):
+        for name in ("grad_norm", "kl", "loss"):
+            for key in (f"{name}/policy_a", f"{name}/policy_b"):
+                np.testing.assert_allclose(one[key], eight[key], rtol=1e-3, atol=1e-6)
     # the comparison is about trained adapters: they moved by far more than the tolerance
     start = setup.make_adapters(config, setup.make_parts(config, jax.devices()).actor.base, 2)
     moved = jax.tree.map(lambda x, y: np.abs(np.asarray(x) - y).max(), start, results[0])
-    assert max(jax.tree.leaves(moved)) > 1e-4
+    assert max(jax.tree.leaves(moved)) > 5e-5
 
 
 def test_a_run_in_two_halves_is_the_run_in_one_go_bit_for_bit(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def load(
       dtype: of weights and activations.
       mesh: shard the weights over it by the rules of `sharding.py`; default one device.
       rules: logical axes -> sharding, in place of `mesh`.
-      **module_options: `lora_scale`, `num_ids`, `remat` of the Decoder.
+      **module_options: `lora_scale`, `num_ids`, `remat`, `rows` of the Decoder.
 
     Returns:
       (module, params): `module.apply({"params": params}, tokens[B, T])` gives float32 logits.

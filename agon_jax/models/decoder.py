@@ -44,12 +44,13 @@ class Projection(nn.Module):
         b = self.get_variable("lora", "b").astype(x.dtype)
         if adapter is None:  # one adapter for all rows: a [in, r], b [r, out]
             return y + expand(self.lora_scale * (x @ a), b)
-        # A stack of adapters, one index a row. Both products run for all P adapters (rank is
-        # small) and a one-hot picks the row's own: gathering A and B per row would move B times
-        # the adapter's bytes.
-        low = jnp.einsum("bti,pir->btpr", x, a)
-        own = jax.nn.one_hot(adapter, a.shape[0], dtype=x.dtype)
-        return y + self.lora_scale * jnp.einsum("btpr,pro->bto", low * own[:, None, :, None], b)
+        # A stack of adapters, one index a row: plain matmuls with all P adapters side by side (the
+        # rank is small), between them a one-hot that keeps the row's own. Gathering A and B per
+        # row would move B times the adapter's bytes.
+        policies, fan_in, rank = a.shape
+        own = jnp.repeat(jax.nn.one_hot(adapter, policies, dtype=x.dtype), rank, axis=-1)
+        low = x @ a.swapaxes(0, 1).reshape(fan_in, policies * rank) * own[:, None]
+        return y + (self.lora_scale * low) @ b.reshape(policies * rank, self.features)
 
 
 @jax.custom_vjp
@@ -102,7 +103,8 @@ def rotate(x: Array, table: tuple[Array, Array]) -> Array:
 
 def masked_softmax(scores: Array, mask: Array) -> Array:
     """Softmax in float32 over the last axis. A row with no allowed key gives uniform, not NaN."""
-    return jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), -1e30), axis=-1)
+    # Masked before the cast: on a TPU the masked scores are written out, here in the narrow dtype.
+    return jax.nn.softmax(jnp.where(mask, scores, -1e30).astype(jnp.float32), axis=-1)
 
 
 def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
@@ -195,6 +197,9 @@ class Decoder(nn.Module):
       num_ids: ids the tokenizer has. Logits of padded vocabulary rows (id >= num_ids) are
         -1e30, so they can never be sampled and take no mass in a log-softmax.
       remat: recompute each layer in the backward pass (memory of one layer's activations).
+      rows: sharding of the row axis, for weights split over the same mesh axis. The lookup's
+        output would else follow the split embedding, hidden axis first, and every matmul would
+        gather all rows and add up partial sums: logits of all rows on every chip.
     """
 
     config: ModelConfig
@@ -202,6 +207,7 @@ class Decoder(nn.Module):
     lora_scale: float = 1.0
     num_ids: int | None = None
     remat: bool = False
+    rows: jax.sharding.NamedSharding | None = None
 
     def setup(self):
         c = self.config
@@ -270,6 +276,8 @@ class Decoder(nn.Module):
     def _run(self, tokens, positions, mask, adapter, cache, slot):
         c = self.config
         x = self.embed_tokens.astype(self.dtype)[tokens]
+        if self.rows is not None:
+            x = lax.with_sharding_constraint(x, self.rows)
         table = rope_table(positions, c.head_dim, c.rope_theta, self.dtype)
         new_cache = []
         for i, layer in enumerate(self.layers):
