@@ -1,10 +1,17 @@
 """Eight CPU devices for every test (sharding needs several), and the two models most tests use."""
 
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+
+# One compilation cache for the session: many tests, and the processes that they start, compile the
+# same few programs.
+_CACHE = tempfile.TemporaryDirectory()
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 import jax  # below the flags, which jax reads when it starts
 import jax.numpy as jnp
