@@ -22,10 +22,11 @@ from agon_jax.train import train
 from agon_jax.types import PyTree
 
 
-def compare(config: ConfigDict, workdir: pathlib.Path, display: Display) -> dict[str, Any]:
+def compare(
+    config: ConfigDict, parts: setup.Parts, workdir: pathlib.Path, display: Display
+) -> dict[str, Any]:
     """Run the job and return the results as written to results.json."""
     started = time.time()
-    parts = setup.make_parts(config)
     games = {method: setup.make_game(config, method) for method in config.methods}
     _announce(config, parts, games, display)
     display.plan(parts.steps * sum(not (workdir / method / "eval.json").is_file() for method in games))

@@ -185,8 +185,8 @@ def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]
     return fields
 
 
-def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Create the work directory and write the config there, or check that it is the same one.
+def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """The work directory must be new, or hold a run of the same config.
 
     Raises:
       ConfigError: the directory holds a run with another config; the message names the fields.
@@ -206,10 +206,15 @@ def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
                 f"--workdir={workdir} holds a run with another config (it differs in "
                 f"{', '.join(differing[:5])}); use another --workdir or delete it"
             )
-        return
-    if workdir.is_file() or (workdir.is_dir() and any(workdir.iterdir())):
+    elif workdir.is_file() or (workdir.is_dir() and any(workdir.iterdir())):
         raise ConfigError(f"--workdir={workdir}: exists and is not a run of this program; use another one")
-    write_json(path, current)
+
+
+def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Check the work directory and write the config there. Called once everything is loaded: a
+    command line that failed earlier leaves nothing behind."""
+    check_workdir(workdir, config)
+    write_json(workdir / "config.json", config.to_dict())
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -14,7 +14,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from agon_jax.config import ConfigError, check_field, claim, validate
+from agon_jax.config import ConfigError, check_field, check_workdir, claim, validate
 
 _USAGE = (
     "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
@@ -122,19 +122,20 @@ def _run(config, workdir: pathlib.Path) -> int:
 
             tiny_base.run(config, workdir, display.console)
             return 0
-        claim(workdir, config)
+        check_workdir(workdir, config)
         try:
-            if config.job == "compare":
-                from agon_jax.compare import compare
-
-                compare(config, workdir, display)
-            else:
-                from agon_jax.train import train
-
-                parts = setup.make_parts(config)
-                train(config, parts, setup.make_game(config), workdir, display)
+            parts = setup.make_parts(config)
         except ValueError as error:
             raise ConfigError(_one_line(error)) from error
+        claim(workdir, config)
+        if config.job == "compare":
+            from agon_jax.compare import compare
+
+            compare(config, parts, workdir, display)
+        else:
+            from agon_jax.train import train
+
+            train(config, parts, setup.make_game(config), workdir, display)
     return 0
 
 

@@ -15,6 +15,7 @@ from agon_jax import sharding
 from agon_jax.actor import Actor, Sampling
 from agon_jax.data import Splits, load_splits
 from agon_jax.games.agon import Agon
+from agon_jax.models.config import read_config
 from agon_jax.models.convert import load, resolve
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.lora import init_adapter, stack_adapters
@@ -47,9 +48,11 @@ def base_folder(name: str) -> pathlib.Path:
 def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Parts:
     """Load base and problems on a mesh over `devices` (default: all). ValueErrors say what is
     wrong with which field."""
-    folder = base_folder(config.base)
-    tokenizer = Tokenizer(folder)
     mesh = sharding.make_mesh(config.mesh, devices)
+    _check_rows(config, mesh)
+    folder = base_folder(config.base)
+    read_config(folder)  # first: a folder without a model has no tokenizer either
+    tokenizer = Tokenizer(folder)
     model, base = load(
         str(folder),
         config.dtype,
@@ -58,6 +61,7 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         num_ids=tokenizer.num_ids,
         rows=sharding.sharding_of(mesh)(("rows",)),
     )
+    jax.eval_shape(lambda: make_adapters(config, base, config.game.policies))  # the targets exist
     task = make_task(config.task)
     cap = config.data.prompt_buckets[-1]
 
@@ -98,6 +102,20 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         ),
         steps=steps,
     )
+
+
+def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
+    """Every microbatch of every method must split evenly over the devices that hold rows."""
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    rollouts = config.data.problems_per_step * 2 * config.game.group_size
+    for policies in (1, 2) if config.job == "compare" else (config.game.policies,):
+        rows = rollouts // policies // config.grpo.microbatches
+        if rows % shards:
+            raise ValueError(
+                f"config.mesh={tuple(config.mesh)}: {shards} devices hold rows, but a microbatch has "
+                f"{rows} rows (data.problems_per_step x 2 x game.group_size / policies / "
+                "grpo.microbatches); make the one a multiple of the other"
+            )
 
 
 def make_game(config: ConfigDict, method: str | None = None) -> Agon:

@@ -17,7 +17,7 @@ update  One GRPO update of both adapters, 16 rows of 2048 tokens each, KL to the
         included, and of all arrays with a vocabulary axis the most elements beside that axis. With
         as many as a row has tokens, logits of whole rows would exist.
 
-Expected with jax 0.10.2 and libtpu 0.0.52: decode 1.06 (1.29 with prefetches), temporaries 0.15 % of
+Expected with jax 0.10.2 and libtpu 0.0.52: decode 1.06 (1.3 with prefetches), temporaries 0.15 % of
 the cache; update 5.5 GB a chip, 1024 elements. About five minutes on two cores, nearly all of it the
 compilation of the update.
 """

@@ -68,7 +68,7 @@ def get_config():
     c.grpo.kl_weight = 0.001  # [open] to the base without adapter; 0 saves a forward pass
     c.grpo.aggregation = "sequence"  # sequence (GRPO) | token (DAPO)
     c.grpo.completion_buckets = (1024, 2048, 4096, 8192, 16384)  # rows are cut to one of these
-    c.grpo.microbatches = 16  # parts that the rows of a policy are processed in; memory only
+    c.grpo.microbatches = 8  # parts that the rows of a policy are processed in; memory only
     c.grpo.chunk = 256  # positions a row whose logits exist at once
     c.grpo.remat = True  # recompute layers in the backward pass
 

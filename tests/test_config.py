@@ -146,9 +146,11 @@ def test_missing_and_absent_config_files(capsys):
     "override, said",
     [
         ("--config.base=./no/such/folder", "no such folder"),
+        ("--config.base=tests", "no config.json"),
         ("--config.data.source=jsonl", "data.path"),
         ("--config.data.path=missing.jsonl --config.data.source=jsonl", "missing.jsonl"),
         ("--config.mesh=(3,1,1)", "mesh"),
+        ("--config.grpo.microbatches=64", "a microbatch has 2 rows"),
         ("--config.lora.targets=('nothing_proj',)", "nothing_proj"),
     ],
 )
@@ -159,6 +161,7 @@ def test_faults_found_while_loading_are_one_line_too(capsys, tmp_path, override,
         "--config.grpo.steps=1", *override.split(),
     )  # fmt: skip
     assert status == 2 and said in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()  # the corrected command may use the same folder
 
 
 def test_an_empty_or_faulty_data_file_names_its_line(capsys, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agon_jax import models
+from agon_jax.models import decoder
 from agon_jax.models.convert import param_specs, tiny_config
 from agon_jax.models.decoder import Decoder, RMSNorm, empty_cache, masked_softmax, rope_table
 from agon_jax.models.lora import stack_adapters
@@ -229,3 +230,21 @@ def test_remat_changes_memory_only(toy, noisy_adapter):
         )
         results.append(jax.jit(jax.value_and_grad(loss))(adapter))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *results)
+
+
+@pytest.mark.parametrize("block", [1, 4, 5, 16])
+def test_attention_block_by_block_is_attention(monkeypatch, block):
+    # 13 tokens: blocks that divide them, that leave a rest, and that are longer
+    rng = np.random.default_rng(0)
+    q = jnp.asarray(rng.normal(size=(2, 13, 2, 3, 8)), jnp.float32)
+    k, v = (jnp.asarray(rng.normal(size=(2, 2, 13, 8)), jnp.float32) for _ in range(2))
+    mask = jnp.tril(jnp.ones((13, 13), bool))[None] & jnp.asarray(rng.random((2, 1, 13)) < 0.8)
+
+    def value_and_grads():
+        return jax.value_and_grad(lambda *x: jnp.sum(jnp.sin(decoder.attend(*x, mask))), argnums=(0, 1, 2))(
+            q, k, v
+        )
+
+    whole = value_and_grads()
+    monkeypatch.setattr(decoder, "QUERY_BLOCK", block)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole, value_and_grads())

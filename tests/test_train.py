@@ -22,7 +22,8 @@ from agon_jax.train import train
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = (
     "--config.data.train=40", "--config.data.validation=8", "--config.data.heldout=24",
-    "--config.data.problems_per_step=4", "--config.game.group_size=2", "--config.grpo.steps=6",
+    "--config.data.problems_per_step=4", "--config.game.group_size=2",
+    "--config.grpo.steps=6", "--config.grpo.microbatches=1",
     "--config.log.checkpoint_every=2", "--config.log.transcripts_every=2",
     "--config.eval.rows_per_call=24", "--config.log.tensorboard=True",
 )  # fmt: skip

@@ -22,6 +22,7 @@ from jax import lax
 from agon_jax.models.config import ModelConfig
 
 Array = jax.Array
+QUERY_BLOCK = 2048  # query tokens whose attention scores exist at the same time
 # One entry a layer: {"k", "v"}: [B, KV, S, D]. Which slots may be attended to is the caller's mask.
 Cache = list[dict[str, Array]]
 
@@ -48,9 +49,10 @@ class Projection(nn.Module):
         # rank is small), between them a one-hot that keeps the row's own. Gathering A and B per
         # row would move B times the adapter's bytes.
         policies, fan_in, rank = a.shape
-        own = jnp.repeat(jax.nn.one_hot(adapter, policies, dtype=x.dtype), rank, axis=-1)
-        low = x @ a.swapaxes(0, 1).reshape(fan_in, policies * rank) * own[:, None]
-        return y + (self.lora_scale * low) @ b.reshape(policies * rank, self.features)
+        own = self.lora_scale * jax.nn.one_hot(adapter, policies, dtype=x.dtype)
+        low = x @ a.swapaxes(0, 1).reshape(fan_in, policies * rank)
+        low = low.reshape(*x.shape[:-1], policies, rank) * own[:, None, :, None]
+        return y + low.reshape(*x.shape[:-1], policies * rank) @ b.reshape(policies * rank, self.features)
 
 
 @jax.custom_vjp
@@ -111,8 +113,26 @@ def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
     """q [B, T, KV, G, D] on k, v [B, KV, S, D] under mask [B, T, S] -> [B, T, KV, G, D].
 
     The query heads of one kv head and the query tokens form one axis of a plain batched matmul:
-    every backend has a fast path for that shape, and the cache is read once, where it lies.
+    every backend has a fast path for that shape, and the cache is read once, where it lies. Rows
+    longer than QUERY_BLOCK go block by block, so that no [T, S] scores exist for 16k tokens.
     """
+    length = q.shape[1]
+    if length <= QUERY_BLOCK:
+        return _attend_block(q, k, v, mask)
+    pad = -length % QUERY_BLOCK
+    blocks = lambda x: jnp.moveaxis(
+        jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2)).reshape(
+            x.shape[0], -1, QUERY_BLOCK, *x.shape[2:]
+        ),
+        1,
+        0,
+    )
+    one = jax.checkpoint(lambda block: _attend_block(block[0], k, v, block[1]))
+    out = jnp.moveaxis(lax.map(one, (blocks(q), blocks(mask))), 0, 1)
+    return out.reshape(q.shape[0], length + pad, *q.shape[2:])[:, :length]
+
+
+def _attend_block(q: Array, k: Array, v: Array, mask: Array) -> Array:
     rows, length, kv_heads, group, dim = q.shape
     q = q.transpose(0, 2, 3, 1, 4).reshape(rows, kv_heads, group * length, dim)
     scores = jnp.einsum("bkqd,bksd->bkqs", q, k) * dim**-0.5
