@@ -13,6 +13,8 @@ from agon_jax.types import Prompts
 
 # The fast tokenizers fork-warn once worker processes exist; we tokenize from one thread.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# transformers is used for tokenizers alone: that PyTorch is missing is no news.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 
 class Tokenizer:
