@@ -150,7 +150,7 @@ def test_missing_and_absent_config_files(capsys):
         ("--config.data.source=jsonl", "data.path"),
         ("--config.data.path=missing.jsonl --config.data.source=jsonl", "missing.jsonl"),
         ("--config.mesh=(3,1,1)", "mesh"),
-        ("--config.grpo.microbatches=64", "a microbatch has 2 rows"),
+        ("--config.grpo.microbatches=64", "a microbatch has 4 rows"),
         ("--config.lora.targets=('nothing_proj',)", "nothing_proj"),
     ],
 )
