@@ -12,8 +12,6 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from agon_jax.types import PyTree
-
 AXES = ("data", "fsdp", "tensor")
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
@@ -62,11 +60,6 @@ def sharding_of(mesh: Mesh) -> Callable[[Sequence[str | None]], NamedSharding]:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Every device holds the whole."""
+    """Every device holds the whole. Adapters and their optimizer state do: they are a few per cent of the
+    base, and a split rank would put a collective into every projection."""
     return NamedSharding(mesh, PartitionSpec())
-
-
-def adapter_shardings(mesh: Mesh, adapters: PyTree) -> PyTree:
-    """Adapters and their optimizer state are replicated: they are about 1 % of the base, and a
-    split rank would put a collective into every projection."""
-    return jax.tree.map(lambda _: replicated(mesh), adapters)

@@ -13,13 +13,13 @@ from agon_jax.config import default
 
 def get_config():
     c = default()
-    c.job = "train"  # train one method | compare several | tiny_base makes the bundled base
+    c.job = "compare"  # train and judge methods | train: the game below, no judging | tiny_base
     c.seed = 0  # everything random follows from it and from (step, problem, rollout)
     c.base = "Qwen/Qwen3-0.6B"  # local folder, hub id, or "tiny" (the bundled base)
     c.dtype = "bfloat16"  # of weights, activations and KV cache; adapters are always float32
     c.mesh = (1, -1, 1)  # devices on (data, fsdp, tensor); -1 takes what is left
     c.task = "math"  # the referee and its prompts: math | operators (the tiny world)
-    c.methods = ("grpo", "adv")  # of job "compare" only
+    c.methods = ("adv",)  # of job "compare": grpo, self_refine, coop, adv, margin, tie_break, fixed_roles
 
     # The two policies: LoRA adapters on one frozen base.
     c.lora.rank = 16
@@ -27,7 +27,7 @@ def get_config():
     c.lora.targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     c.lora.noise = 1e-3  # [open] std of policy A's B matrices; policy B starts at zero
 
-    # The game.
+    # The game. In job "compare", what defines a method (agon_jax/methods.py) takes its place.
     c.game.policies = 2
     c.game.group_size = 8  # [2nd] K drafts and K challenges a problem; single-policy methods: 2K
     c.game.challenge = True  # False: plain GRPO

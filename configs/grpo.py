@@ -10,7 +10,5 @@ from configs.adv import get_config as adv
 
 def get_config():
     c = adv()
-    c.game.policies = 1
-    c.game.challenge = False
-    c.game.reward = "coop"
+    c.methods = ("grpo",)
     return c

@@ -10,5 +10,5 @@ from configs.adv import get_config as adv
 
 def get_config():
     c = adv()
-    c.game.reward = "margin"
+    c.methods = ("margin",)
     return c
