@@ -20,7 +20,7 @@ _SHOWN = (
     ("reward", "reward", "{:.2f}"),
     ("draft_pass_rate", "drafts right", "{:.0%}"),
     ("challenge_pass_rate", "challenges right", "{:.0%}"),
-    ("conversion_rate", "wrong draft, right challenge", "{:.0%}"),
+    ("conversion_rate", "converted", "{:.0%}"),
     ("draft_well_formed", "well formed", "{:.0%}"),
     ("draft_length", "draft tokens", "{:.0f}"),
     ("challenge_length", "challenge tokens", "{:.0f}"),
