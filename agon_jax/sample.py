@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from agon_jax.distribution import log_prob, sampling_logits
-from agon_jax.models.decoder import Decoder, empty_cache
+from agon_jax.models.cache import empty_cache
+from agon_jax.models.decoder import Decoder
 from agon_jax.types import Prompts, PyTree, Rollouts
 
 Array = jax.Array
@@ -150,17 +151,10 @@ def _sample(
 
     def step(state):
         index, rollouts, ids, done, cache = state
-        slot = width + index - 1  # of the token drawn last, which is fed back now
-        seen = prompt_slots | ((slot_ids >= width) & (slot_ids <= slot))
-        logits, cache = model.apply(
-            variables, ids, lengths + index - 1, seen, cache, slot, adapter, method="decode"
-        )
+        logits, cache = model.apply(variables, ids, cache, adapter, method="decode")
         rollouts, ids, done = emit(rollouts, logits, index, done)
         return index + 1, rollouts, ids, done, cache
 
-    slot_ids = jnp.arange(slots)[None]
-    prompt_slots = jnp.pad(mask, ((0, 0), (0, slots - width)))
-    lengths = mask.sum(axis=1)
     cache = empty_cache(model.config, rows, slots, model.dtype)
     hidden, cache = model.apply(variables, tokens, mask, cache, adapter, method="prefill")
     logits = model.apply(variables, hidden[:, -1], method="unembed")

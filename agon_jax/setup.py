@@ -15,9 +15,9 @@ from agon_jax import sharding
 from agon_jax.actor import Actor, Sampling
 from agon_jax.data import Splits, load_splits
 from agon_jax.games.agon import Agon
-from agon_jax.models.config import read_config
 from agon_jax.models.convert import load, resolve
 from agon_jax.models.decoder import Decoder
+from agon_jax.models.families import read_config
 from agon_jax.models.lora import init_adapter, stack_adapters
 from agon_jax.rewards import Weights
 from agon_jax.tasks import make_task

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from agon_jax import sft, sharding
-from agon_jax.models.config import from_hf
 from agon_jax.models.convert import save_hf
 from agon_jax.models.decoder import Decoder
+from agon_jax.models.families import from_hf
 from agon_jax.tasks.operators import World
 from agon_jax.tasks.operators_traces import PHASES, Writer
 from agon_jax.text.tokenizer import Tokenizer

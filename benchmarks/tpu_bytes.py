@@ -44,16 +44,18 @@ from jax.experimental import topologies
 
 from agon_jax import sharding
 from agon_jax.models import lora
-from agon_jax.models.config import ModelConfig
+from agon_jax.models.cache import empty_cache
 from agon_jax.models.convert import param_specs
-from agon_jax.models.decoder import Decoder, empty_cache
+from agon_jax.models.decoder import Decoder
+from agon_jax.models.families import from_hf
 from agon_jax.types import Batch
 from agon_jax.update import Objective, init_state, make_optimizer, make_update
 
-QWEN3_0_6B = ModelConfig(
-    vocab_size=151936, hidden_size=1024, num_layers=28, num_heads=16, num_kv_heads=8, head_dim=128,
-    intermediate_size=3072, rope_theta=1e6, rms_norm_eps=1e-6, tie_word_embeddings=True,
-)  # fmt: skip
+QWEN3_0_6B = from_hf(dict(
+    model_type="qwen3", vocab_size=151936, hidden_size=1024, num_hidden_layers=28,
+    num_attention_heads=16, num_key_value_heads=8, head_dim=128, intermediate_size=3072,
+    rope_theta=1e6, rms_norm_eps=1e-6, tie_word_embeddings=True,
+))  # fmt: skip
 POLICIES, RANK = 2, 16
 NO_PREFETCH = {"xla_vf_vmem_max_outstanding_prefetches": "0"}
 
@@ -101,15 +103,11 @@ def decode_step(rows=64, slots=2048):
     adapters = adapter_shapes(base, here)
     cache = shapes(lambda: empty_cache(QWEN3_0_6B, rows, slots, jnp.bfloat16), here)
     ids = jax.ShapeDtypeStruct((rows,), jnp.int32, sharding=here)
-    mask = jax.ShapeDtypeStruct((rows, slots), jnp.bool, sharding=here)
-    slot = jax.ShapeDtypeStruct((), jnp.int32, sharding=here)
 
-    def step(base, adapters, cache, ids, positions, mask, slot, adapter):
-        return model.apply(
-            {"params": base, "lora": adapters}, ids, positions, mask, cache, slot, adapter, method="decode"
-        )
+    def step(base, adapters, cache, ids, adapter):
+        return model.apply({"params": base, "lora": adapters}, ids, cache, adapter, method="decode")
 
-    lowered = jax.jit(step, donate_argnums=2).lower(base, adapters, cache, ids, ids, mask, slot, ids)
+    lowered = jax.jit(step, donate_argnums=2).lower(base, adapters, cache, ids, ids)
     smallest = size(base) + size(adapters) + size(cache)
     plain, seconds = compiled(lowered)
     counted, _ = compiled(lowered, NO_PREFETCH)

@@ -22,7 +22,9 @@ import pytest
 @pytest.fixture
 def toy():
     """Factory of a toy (model, params): spread-out logits and every norm away from 1."""
-    from agon_jax.models.convert import param_specs, tiny_config
+    from toys import tiny_config
+
+    from agon_jax.models.convert import param_specs
     from agon_jax.models.decoder import Decoder
 
     def make(seed=0, *, dtype=jnp.float32, num_ids=None, remat=False, lora_scale=1.0, **sizes):

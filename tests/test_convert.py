@@ -98,18 +98,32 @@ def test_shards_equal_one_file_and_a_stray_file_is_ignored(folder):
     assert_trees_equal(got, wanted)
 
 
-def test_head_follows_tie_word_embeddings(tmp_path, toy):
-    """Tied: the embedding, whatever lm_head the file holds. Untied: the head, and it must be there."""
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("head", ["absent", "equal", "other"])
+def test_head_follows_tie_word_embeddings(tmp_path, toy, tied, head):
+    """Embedding [[1, 0], [0, 1], ...], head twice that: tied logits come from the embedding, untied
+    from the head. A tied model whose stored head differs has been damaged on its way, and an untied
+    one without a head must not fall back to the embedding."""
     model, params = toy(tie_word_embeddings=False)
     convert.save_hf(tmp_path, model, params, np.float32)
     tensors = load_file(tmp_path / SINGLE)
-    write(tmp_path, tensors, tie_word_embeddings=True)
-    assert "lm_head" not in load(tmp_path)[1]
-    write(tmp_path, tensors, tie_word_embeddings=False)
-    np.testing.assert_array_equal(load(tmp_path)[1]["lm_head"], tensors.pop("lm_head.weight"))
-    write(tmp_path, tensors, tie_word_embeddings=False)
-    with pytest.raises(ValueError, match=r"lm_head\.weight is missing"):
-        load(tmp_path)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * (2 if head == "other" else 1)
+    if head == "absent":
+        del tensors["lm_head.weight"]
+    write(tmp_path, tensors, tie_word_embeddings=tied)
+    if tied and head == "other":
+        with pytest.raises(ValueError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
+            load(tmp_path)
+    elif not tied and head == "absent":
+        with pytest.raises(ValueError, match=r"lm_head\.weight is missing"):
+            load(tmp_path)
+    else:
+        loaded, params = load(tmp_path)
+        assert ("lm_head" in params) is not tied
+        hidden = np.ones((1, 32), np.float32)
+        logits = loaded.apply({"params": params}, hidden, method="unembed")
+        table = tensors["model.embed_tokens.weight" if tied else "lm_head.weight"]
+        np.testing.assert_allclose(logits[0], table.sum(axis=1), rtol=1e-5, atol=1e-5)
 
 
 def edit_tensors(change):
@@ -233,7 +247,7 @@ def test_both_spellings_of_theta(folder):
         json.dumps({k: v for k, v in CONFIG.items() if k != "rope_theta"}
                    | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})
     )  # fmt: skip
-    assert load(folder)[0].config.rope_theta == 1e6
+    assert load(folder)[0].config.layers[0].mixer.rope.theta == 1e6
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "nowhere", "no/such/folder", "/no/such"])

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import tiny_config
 
 from agon_jax.logprobs import token_logprobs
-from agon_jax.models.convert import param_specs, tiny_config
+from agon_jax.models.convert import param_specs
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.lora import init_adapter
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Core
 
 from agon_jax import tiny_base
 from agon_jax.tasks.operators import World
@@ -18,13 +19,18 @@ def folder(tmp_path):
     return tmp_path
 
 
+def spell(folder, text):
+    """Ids of text whose control tokens count as such: what the template means by it."""
+    return Core.from_file(str(folder / "tokenizer.json")).encode(text).ids
+
+
 def test_render_ends_with_the_generation_prompt(folder):
     tokenizer = Tokenizer(folder)
     ids, prefill = tokenizer.render(MESSAGES)
-    assert ids == tokenizer.encode("<|user|> 45 10 = 55 <|assistant|>")
+    assert ids == spell(folder, "<|user|> 45 10 = 55 <|assistant|>")
     assert prefill == ""
     system = [{"role": "system", "content": "ok"}]
-    assert tokenizer.render(system + MESSAGES)[0] == tokenizer.encode("<|system|> ok") + ids
+    assert tokenizer.render(system + MESSAGES)[0] == spell(folder, "<|system|> ok") + ids
     # Nothing is added at either end: a second begin-of-text or a final stop id would be unseen input.
     assert len(ids) == 6
 
@@ -72,19 +78,98 @@ def test_a_prompt_over_the_cap_is_an_error(folder):
         tokenizer.pad([[1] * 3, [1] * 9], 8)
 
 
+def configure(folder, name, **entries):
+    """Overwrite a JSON file of the folder."""
+    (folder / name).write_text(json.dumps(entries))
+
+
 @pytest.mark.parametrize(
-    "configured, stop_ids", [(7, (7, 1)), ([7, 9], (7, 9, 1)), ([1, 7], (1, 7)), (None, (1,)), (0, (0, 1))]
+    "configured, stop_ids",
+    [(7, (7,)), ([7, 9], (7, 9)), ([1, 107], (1, 107)), ([7, None, 7], (7,)), (0, (0,))],
 )
 def test_stop_ids(folder, configured, stop_ids):
-    """All of generation_config.json's and the tokenizer's own (1), each once; id 0 is an id.
-    With one of several, a row that stopped runs on and counts as cut."""
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": configured}))
+    """Exactly generation_config.json's, as in generate(); id 0 is an id. The tokenizer's own (1) on top
+    gives (7, 1): where the model was trained to write it inside a turn, rows would end there."""
+    configure(folder, "generation_config.json", eos_token_id=configured)
+    configure(folder, "config.json", model_type="qwen3", eos_token_id=55)
     assert Tokenizer(folder).stop_ids == stop_ids
 
 
-def test_stop_ids_without_a_generation_config(folder):
+@pytest.mark.parametrize("generation", [{"eos_token_id": None}, {"eos_token_id": []}, {}, None])
+@pytest.mark.parametrize(
+    "config, stop_ids",
+    [
+        ({"eos_token_id": [7, 9]}, (7, 9)),
+        ({"eos_token_id": 0}, (0,)),
+        ({"text_config": {"eos_token_id": 7}}, (7,)),
+        ({"eos_token_id": [7, 9], "text_config": {"eos_token_id": 8}}, (7, 9)),
+        ({"text_config": None}, (1,)),
+        ({}, (1,)),  # the tokenizer's own
+    ],
+)
+def test_stop_ids_that_generation_config_does_not_name(folder, generation, config, stop_ids):
     (folder / "generation_config.json").unlink()
-    assert Tokenizer(folder).stop_ids == (1,)
+    if generation is not None:
+        configure(folder, "generation_config.json", **generation)
+    configure(folder, "config.json", model_type="qwen3", **config)
+    assert Tokenizer(folder).stop_ids == stop_ids
+
+
+def test_no_stop_id(folder):
+    """Every row would run into the cap."""
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").unlink()
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config.pop("eos_token")
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="names an eos id"):
+        Tokenizer(folder)
+
+
+@pytest.mark.parametrize("content", ['{"eos_token_id": [1', "[1]", '{"eos_token_id": "<|end|>"}'])
+def test_a_damaged_generation_config(folder, content):
+    (folder / "generation_config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"generation_config\.json"):
+        Tokenizer(folder)
+
+
+@pytest.mark.parametrize("rows, num_ids", [(None, 118), (128, 118), (118, 118), (117, 117)])
+def test_added_ids_without_an_embedding(folder, rows, num_ids):
+    """Word 117 (the last of 118) added, as Gemma's image token is: with 117 rows, 118 ids would be one
+    too many for the embedding."""
+    path = folder / "tokenizer.json"
+    core = json.loads(path.read_text())
+    core["added_tokens"].append(core["added_tokens"][0] | {"id": 117, "content": "99", "special": False})
+    path.write_text(json.dumps(core))
+    assert Tokenizer(folder, rows).num_ids == num_ids
+
+
+def test_ordinary_ids_without_an_embedding(folder):
+    """117 is a word: the folder's tokenizer is another model's. JAX would read row 116 for it."""
+    with pytest.raises(ValueError, match=r"up to 117, .* 117 rows; tokenizer and config\.json do not belong"):
+        Tokenizer(folder, 117)
+
+
+def test_a_prompt_id_without_an_embedding(folder):
+    tokenizer = Tokenizer(folder, 128)
+    assert tokenizer.pad([[127, 0]], 3).mask.sum() == 2
+    for id_ in (128, -1):
+        with pytest.raises(ValueError, match=f"holds the id {id_},"):
+            tokenizer.pad([[5], [7, id_]], 3)
+    assert Tokenizer(folder).pad([[128]], 1).tokens == 128  # nothing known of an embedding
+
+
+def test_a_pad_id_without_an_embedding(folder):
+    """Some families add a pad token beyond the embedding: what its rows read must exist."""
+    path = folder / "tokenizer.json"
+    core = json.loads(path.read_text())
+    core["added_tokens"].append(core["added_tokens"][0] | {"id": 118, "content": "<fill>"})
+    path.write_text(json.dumps(core))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    configure(folder, "tokenizer_config.json", **config | {"pad_token": "<fill>"})
+    assert Tokenizer(folder).pad_id == 118
+    assert Tokenizer(folder, 118).pad_id == 1
 
 
 def test_decode_drops_only_the_stop_id_that_ended_the_row(folder):
@@ -92,7 +177,7 @@ def test_decode_drops_only_the_stop_id_that_ended_the_row(folder):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 6]}))
     tokenizer = Tokenizer(folder)
     assert tokenizer.stop_ids == (1, 6)
-    stop, user, eleven = tokenizer.encode("<|end|> <|user|> 11")
+    stop, user, eleven = spell(folder, "<|end|> <|user|> 11")
     ids = np.asarray([
         [eleven, user, eleven, stop, eleven, eleven],  # what follows the mask is not text
         [eleven, eleven, 6, 0, 0, 0],  # the other stop id
@@ -120,7 +205,7 @@ def test_a_template_that_writes_the_first_tag(folder, think, prefill):
     tokenizer = Tokenizer(folder)
     ids, got = tokenizer.render(MESSAGES, think=think)
     assert got == prefill
-    assert ids == tokenizer.encode("<|user|> 45 10 = 55 <|assistant|> " + prefill)
+    assert ids == spell(folder, "<|user|> 45 10 = 55 <|assistant|> " + prefill)
 
 
 def test_a_tag_in_the_question_is_no_prefill(folder):

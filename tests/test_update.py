@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import tiny_config
 
 from agon_jax import sharding
-from agon_jax.models.convert import param_specs, tiny_config
+from agon_jax.models.convert import param_specs
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.lora import init_adapter, stack_adapters
 from agon_jax.train import place

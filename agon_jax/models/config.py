@@ -1,35 +1,64 @@
-"""Sizes and scalars of a decoder, read from the real `config.json` and nowhere else."""
+"""Sizes and rules of a decoder, as data: one frozen dataclass per part.
+
+`families.py` reads them from a real `config.json`; `decoder.py` builds what they say.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
-from typing import Any
 
-# Fields of a Qwen3 config that change the computation when they leave the value given here.
-# Anything else than this value is refused by name instead of being ignored.
-_UNSUPPORTED = {
-    "attention_bias": (False, None),
-    "use_sliding_window": (False, None),
-    "hidden_act": ("silu", None),
-}
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """Architecture of one decoder. `head_dim * num_heads` may differ from `hidden_size`."""
+class Rope:
+    """Rotary position embedding of one kind of layer, split-half.
 
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
+    Attributes:
+      theta: base of the frequencies.
+      dims: leading dimensions of a head that are rotated; the exponents are 2i / dims.
+      frequencies: non-zero frequencies. Fewer than dims / 2 is Gemma 4's "proportional" RoPE: the
+        rest of the dims are paired at the full distance dims / 2, but turn by nothing.
+      factor: every frequency is divided by it ("linear" scaling).
+    """
+
+    theta: float
+    dims: int
+    frequencies: int
+    factor: float = 1.0
+
+    def inverse_frequencies(self) -> np.ndarray:
+        """Float32 [dims / 2], radians a position."""
+        exponents = np.arange(0, 2 * self.frequencies, 2, dtype=np.float32) / np.float32(self.dims)
+        inverse = np.float32(1) / np.float32(self.theta) ** exponents / np.float32(self.factor)
+        return np.pad(inverse, (0, self.dims // 2 - self.frequencies))
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Softmax attention of one layer. `num_heads * head_dim` may differ from the hidden size.
+
+    Attributes:
+      scale: the scores are multiplied by it.
+      window: a query sees this many newest keys, itself included; None sees all.
+      qk_norm: RMSNorm of every query and key head before RoPE.
+      value_norm: RMSNorm without a weight of every value head.
+      output_gate: q_proj also makes a gate; the heads' output is multiplied by its sigmoid.
+      keys_as_values: there is no v_proj; values are the raw output of k_proj.
+      kv_layer: number of an earlier layer whose keys and values are used; None has its own.
+    """
+
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    intermediate_size: int
-    rope_theta: float
-    rms_norm_eps: float
-    tie_word_embeddings: bool
+    rope: Rope
+    scale: float
+    window: int | None = None
+    qk_norm: bool = False
+    value_norm: bool = False
+    output_gate: bool = False
+    keys_as_values: bool = False
+    kv_layer: int | None = None
 
     @property
     def queries_per_kv(self) -> int:
@@ -37,47 +66,66 @@ class ModelConfig:
         return self.num_heads // self.num_kv_heads
 
 
-def read_config(folder: pathlib.Path) -> ModelConfig:
-    """ModelConfig of a Hugging Face folder; a ValueError names the field that is not supported."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} has no config.json: it is not a Hugging Face model folder")
-    try:
-        raw = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return from_hf(raw, where=str(path))
+@dataclasses.dataclass(frozen=True)
+class DeltaNet:
+    """Gated delta net of one layer: linear attention with a state of [key_dim, value_dim] a head."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int  # taps of the causal convolution
+
+    @property
+    def channels(self) -> int:
+        """Width of [q | k | v], all of which pass the convolution."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
 
-def from_hf(raw: dict[str, Any], where: str = "config.json") -> ModelConfig:
-    """ModelConfig of a parsed config.json (both spellings where transformers changed them)."""
-    model_type = raw.get("model_type")
-    if model_type != "qwen3":
-        raise ValueError(
-            f"{where}: model_type {model_type!r} is not a causal LM supported here (supported: 'qwen3')"
-        )
-    for field, allowed in _UNSUPPORTED.items():
-        if raw.get(field) not in allowed:
-            raise ValueError(f"{where}: {field}={raw[field]!r} is not supported (only {allowed[0]!r})")
-    rope = dict(raw.get("rope_scaling") or {}) | dict(raw.get("rope_parameters") or {})
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type != "default":
-        raise ValueError(f"{where}: RoPE scaling {rope_type!r} is not supported")
-    try:
-        heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
-        return ModelConfig(
-            vocab_size=raw["vocab_size"],
-            hidden_size=hidden,
-            num_layers=raw["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=raw.get("num_key_value_heads") or heads,
-            head_dim=raw.get("head_dim") or hidden // heads,
-            intermediate_size=raw["intermediate_size"],
-            rope_theta=float(rope.get("rope_theta") or raw["rope_theta"]),
-            rms_norm_eps=raw["rms_norm_eps"],
-            tie_word_embeddings=raw.get("tie_word_embeddings", False),
-        )
-    except KeyError as error:
-        raise ValueError(f"{where} lacks the field {error.args[0]!r}") from None
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One block: a mixer over tokens, then an MLP."""
+
+    mixer: Attention | DeltaNet
+    intermediate_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Architecture of one decoder.
+
+    Attributes:
+      norm: how an RMSNorm applies its weight w: "cast_first" (normalise in float32, cast, times
+        w), "float32" (times w, then cast) or "one_plus" (times 1 + w in float32, then cast).
+      sandwich_norms: a block's output is normalised once more before it is added (Gemma).
+      activation: of the MLP's gate, "silu" or "gelu_tanh".
+      scale_embeddings: embeddings times sqrt(hidden_size), rounded to the activations' dtype.
+      logit_softcap: logits become cap * tanh(logits / cap).
+      per_layer_dim: width of Gemma 4's per-layer embeddings; 0 has none.
+      per_layer_vocab: rows of their table.
+      layer_scalar: every layer ends with a product by a stored scalar.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    layers: tuple[Layer, ...]
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    norm: str = "cast_first"
+    sandwich_norms: bool = False
+    activation: str = "silu"
+    scale_embeddings: bool = False
+    logit_softcap: float | None = None
+    per_layer_dim: int = 0
+    per_layer_vocab: int = 0
+    layer_scalar: bool = False
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def shared_kv(self) -> frozenset[int]:
+        """Layers whose keys and values a later layer uses."""
+        sources = (getattr(layer.mixer, "kv_layer", None) for layer in self.layers)
+        return frozenset(source for source in sources if source is not None)

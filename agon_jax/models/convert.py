@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from agon_jax.models.config import ModelConfig, read_config
 from agon_jax.models.decoder import Decoder
+from agon_jax.models.families import read_config
+from agon_jax.models.names import PREFIXES, Path, hf_name, layout
+from agon_jax.models.tensors import Tensors
 from agon_jax.sharding import sharding_of
 from agon_jax.types import PyTree
 
-Path = tuple[str, ...]
 ShardingOf = Callable[[tuple[str | None, ...]], Any]
+
+# Kept in float32 whatever the model's dtype: exponents, and a few dozen numbers a layer.
+_FLOAT32_LEAVES = ("A_log", "dt_bias")
+# Knowingly not loaded: other modalities, multi-token prediction, buffers that follow from the config.
+_SKIPPED = re.compile(
+    r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|embed_vision|embed_audio)\."
+    r"|^mtp\.|\.rotary_emb\.inv_freq$"
+)
+_OWN_KV = re.compile(r"layers\.(\d+)\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.weight$")
 
 
 def resolve(path_or_hub_id: str) -> pathlib.Path:
@@ -29,28 +38,28 @@ def resolve(path_or_hub_id: str) -> pathlib.Path:
     Raises:
       ValueError: neither a folder here nor a repository that could be fetched.
     """
-    folder = pathlib.Path(path_or_hub_id)
+    folder = pathlib.Path(path_or_hub_id).expanduser()
     if folder.is_dir():
         return folder
-    looks_local = path_or_hub_id.startswith((".", "/", "~")) or path_or_hub_id.count("/") != 1
-    if looks_local:
-        raise ValueError(f"base {path_or_hub_id!r}: no such folder")
+    name = str(path_or_hub_id)
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise ValueError(f"base {name!r}: no such folder")
     from huggingface_hub import snapshot_download
 
     try:
         # Never pickled weights, never remote code: only these files are asked for.
         patterns = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
-        return pathlib.Path(snapshot_download(path_or_hub_id, allow_patterns=patterns))
+        return pathlib.Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # the hub client raises a dozen unrelated types
         raise ValueError(
-            f"base {path_or_hub_id!r}: not a folder here, and the Hugging Face hub gave no copy of it "
+            f"base {name!r}: not a folder here, and the Hugging Face hub gave no copy of it "
             f"({type(error).__name__}). Check the name and the connection, log in with "
             "`hf auth login` if it is gated, or give a local folder"
         ) from error
 
 
 def load(
-    path_or_hub_id: str,
+    path_or_hub_id: str | pathlib.Path,
     dtype: Any = jnp.bfloat16,
     mesh: jax.sharding.Mesh | None = None,
     *,
@@ -58,6 +67,9 @@ def load(
     **module_options: Any,
 ) -> tuple[Decoder, PyTree]:
     """A decoder and its params from a Hugging Face folder or hub id.
+
+    Tensors go one by one from the file to where they belong; every process of a multi-host mesh
+    reads only the parts that its own devices hold.
 
     Args:
       path_or_hub_id: local folder, or `owner/name`.
@@ -68,10 +80,16 @@ def load(
 
     Returns:
       (module, params): `module.apply({"params": params}, tokens[B, T])` gives float32 logits.
+
+    Raises:
+      ValueError: the folder is not a model of a supported family, or it is damaged; the message
+        names file and tensor or field.
     """
-    folder = resolve(path_or_hub_id)
+    folder = resolve(str(path_or_hub_id))
     config = read_config(folder)
     dtype = jnp.dtype(dtype)  # also from its name
+    if dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
+        raise ValueError(f"dtype {dtype}: use float32, bfloat16 or float16")
     module = Decoder(config, dtype=dtype, **module_options)
     if module.num_ids is not None and module.num_ids > config.vocab_size:
         raise ValueError(
@@ -79,18 +97,75 @@ def load(
             f"embedding vocab_size={config.vocab_size} rows"
         )
     rules = rules or (sharding_of(mesh) if mesh is not None else None)
-    tensors = _Tensors(folder)
+    tensors = Tensors(folder)
+    prefix = _prefix(folder, tensors.names())
+    specs = param_specs(module)
+    names = {path: hf_name(path, prefix) for path in specs}
+    # All that can be said without reading a byte of a weight is said first.
+    _check_all_used(folder, tensors.names(), names.values(), module)
+    order = sorted(specs, key=lambda path: tensors.file_of(names[path]))
+    for path in order:
+        tensors.slice_of(names[path], layout(path, specs[path][0]).shape)
     params: PyTree = {}
-    for path, (shape, axes) in param_specs(module).items():
-        name, transposed = hf_name(path)
-        value = tensors.read(name, shape[::-1] if transposed else shape)
-        value = np.ascontiguousarray(value.T if transposed else value).astype(dtype)
+    for path in order:
+        shape, axes = specs[path]
+        kept = jnp.dtype(jnp.float32) if path[-1] in _FLOAT32_LEAVES else dtype
         node = params
         for part in path[:-1]:
             node = node.setdefault(part, {})
-        node[path[-1]] = jax.device_put(value, rules(axes) if rules else None)
-    tensors.check_all_used(tied=config.tie_word_embeddings)
+        node[path[-1]] = _place(tensors, names[path], path, shape, kept, rules(axes) if rules else None)
+    if config.tie_word_embeddings:
+        _check_tied_head(folder, tensors, prefix, params["embed_tokens"])
+    tensors.close()
     return module, params
+
+
+def _place(tensors: Tensors, name: str, path: Path, shape, dtype, sharding) -> jax.Array:
+    """One tensor on its devices."""
+    stored = layout(path, shape)
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    whole = []  # read once, also where several devices hold a copy
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        if not whole:
+            whole.append(stored.to_ours(tensors.read(name, stored.shape)))
+        return np.ascontiguousarray(whole[0][index]).astype(dtype, copy=False)
+
+    return jax.make_array_from_callback(shape, sharding, part)
+
+
+def _prefix(folder: pathlib.Path, names: set[str]) -> str:
+    """Which of PREFIXES the folder uses."""
+    for prefix in PREFIXES:
+        if f"{prefix}embed_tokens.weight" in names:
+            return prefix
+    raise ValueError(f"{folder}: tensor model.embed_tokens.weight is missing")
+
+
+def _check_all_used(folder: pathlib.Path, stored: set[str], used: Iterable[str], module: Decoder) -> None:
+    """Every stored tensor must have a place, or a reason to have none."""
+    layers = module.config.layers
+    for name in sorted(stored - set(used)):
+        own = _OWN_KV.search(name)
+        # Layers that use another layer's keys and values may still be stored with their own.
+        idle = own and int(own[1]) < len(layers) and getattr(layers[int(own[1])].mixer, "kv_layer", None)
+        tied = module.config.tie_word_embeddings and name.endswith("lm_head.weight")
+        if not (_SKIPPED.search(name) or tied or (own and idle is not None)):
+            raise ValueError(f"{folder}: tensor {name} has no place in the model")
+
+
+def _check_tied_head(folder: pathlib.Path, tensors: Tensors, prefix: str, embedding: jax.Array) -> None:
+    """A tied model may still store a head; then it must be the embedding."""
+    name = hf_name(("lm_head",), prefix)
+    if name not in tensors.names():
+        return
+    head, table = tensors.read(name, embedding.shape), hf_name(("embed_tokens",), prefix)
+    if not np.array_equal(head, tensors.read(table, embedding.shape)):
+        raise ValueError(
+            f"{folder}: config.json ties the head to the embedding (tie_word_embeddings), but the "
+            f"stored {name} differs from {table}"
+        )
 
 
 def param_specs(module: Decoder) -> dict[Path, tuple[tuple[int, ...], tuple[str | None, ...]]]:
@@ -103,103 +178,15 @@ def param_specs(module: Decoder) -> dict[Path, tuple[tuple[int, ...], tuple[str 
     return specs
 
 
-def hf_name(path: Path) -> tuple[str, bool]:
-    """Our path -> (Hugging Face tensor name, whether it is stored transposed)."""
-    if path == ("lm_head",):
-        return "lm_head.weight", False
-    *parents, leaf = path
-    parts = [part.replace("layers_", "layers.") for part in parents]
-    if leaf == "embed_tokens":
-        parts.append(leaf)
-    return ".".join(["model", *parts, "weight"]), leaf == "kernel"
-
-
-def save_hf(folder: pathlib.Path, module: Decoder, params: PyTree, dtype: Any) -> None:
+def save_hf(
+    folder: pathlib.Path, module: Decoder, params: PyTree, dtype: Any, prefix: str = "model."
+) -> None:
     """Write `model.safetensors` with Hugging Face names and layouts (config.json is the caller's)."""
     tensors = {}
-    for path in param_specs(module):
+    for path, (shape, _) in param_specs(module).items():
         value = params
         for part in path:
             value = value[part]
-        name, transposed = hf_name(path)
-        value = np.asarray(value, dtype)
-        tensors[name] = np.ascontiguousarray(value.T if transposed else value)
+        stored = layout(path, shape).to_hf(np.asarray(value))
+        tensors[hf_name(path, prefix)] = np.ascontiguousarray(stored).astype(dtype, copy=False)
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
-
-
-class _Tensors:
-    """The safetensors of a folder, one file or a sharded index; every fault names file and tensor."""
-
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
-        self._files: dict[str, Any] = {}
-        self._used: set[str] = set()
-        self._where = dict(self._index())
-
-    def _index(self) -> Iterator[tuple[str, str]]:
-        index, single = self._folder / "model.safetensors.index.json", "model.safetensors"
-        if index.is_file():
-            try:
-                weight_map = json.loads(index.read_text())["weight_map"]
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise ValueError(f"{index} is damaged: no weight_map in it ({error!r})") from None
-            yield from weight_map.items()
-        elif (self._folder / single).is_file():
-            for name in self._open(single).keys():  # noqa: SIM118 (not a dict)
-                yield name, single
-        else:
-            pickled = sorted(p.name for p in self._folder.glob("*.bin"))
-            hint = f"; {pickled[0]} is a pickle and pickles are never loaded" if pickled else ""
-            raise ValueError(f"{self._folder} has no model.safetensors{hint}")
-
-    def _open(self, file: str) -> Any:
-        if file not in self._files:
-            path = self._folder / file
-            if not path.is_file():
-                raise ValueError(f"{path} is missing, but the index names it")
-            try:
-                self._files[file] = safe_open(str(path), framework="np")
-            except SafetensorError as error:
-                raise ValueError(f"{path} is damaged or cut short: {error}") from None
-        return self._files[file]
-
-    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """One tensor, its stored shape asserted."""
-        file = self._where.get(name)
-        if file is None:
-            raise ValueError(f"{self._folder}: tensor {name} is missing")
-        handle = self._open(file)
-        try:
-            stored = tuple(handle.get_slice(name).get_shape())
-        except SafetensorError:
-            raise ValueError(f"{self._folder / file}: tensor {name} is missing") from None
-        if stored != shape:
-            raise ValueError(
-                f"{self._folder / file}: tensor {name} has shape {list(stored)}, "
-                f"config.json asks for {list(shape)}"
-            )
-        self._used.add(name)
-        return handle.get_tensor(name)
-
-    def check_all_used(self, tied: bool) -> None:
-        """Every stored tensor must have been read (a tied head may be stored twice)."""
-        unused = set(self._where) - self._used - ({"lm_head.weight"} if tied else set())
-        if unused:
-            raise ValueError(f"{self._folder}: tensor {sorted(unused)[0]} has no place in the model")
-
-
-def tiny_config(**sizes: Any) -> ModelConfig:
-    """A ModelConfig for tests and benchmarks; `sizes` override a two-layer toy."""
-    toy = dict(
-        vocab_size=64,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        intermediate_size=48,
-        rope_theta=1e4,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=True,
-    )
-    return ModelConfig(**(toy | sizes))

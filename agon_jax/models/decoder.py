@@ -1,13 +1,12 @@
-"""The Qwen3 decoder in Flax Linen: teacher-forced, prefill and cached decode, with LoRA.
+"""The decoder in Flax Linen: teacher-forced, prefill and cached decode, with LoRA.
 
+One module for all families; what differs between them is data (`config.py`).
 `apply({"params": base}, ...)` is the reference policy; adding a `"lora"` collection makes it a
 policy. Layers are unrolled: a scan over layers would carry, and so copy, the whole KV cache at
 every decoded token.
 
-Left out: dropout, biases, sliding windows (no Qwen3 checkpoint uses them).
-
-Axis letters in einsum strings: b row, t query token, s key slot, k kv head, g query heads per kv
-head, d head_dim, p adapter, r LoRA rank.
+Left out: dropout, biases, mixture of experts, images and sound; ring buffers for windows (a layer
+with a window keeps all slots).
 """
 
 from __future__ import annotations
@@ -19,201 +18,63 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from agon_jax.models.config import ModelConfig
+from agon_jax.models import config as config_lib
+from agon_jax.models.attention import Attention, rope_table
+from agon_jax.models.cache import NEVER, Cache, Context, positions_of
+from agon_jax.models.config import DeltaNet, ModelConfig
+from agon_jax.models.delta_net import GatedDeltaNet
+from agon_jax.models.layers import ACTIVATIONS, Mlp, Projection, RMSNorm
 
 Array = jax.Array
-QUERY_BLOCK = 2048  # query tokens whose attention scores exist at the same time
-# One entry a layer: {"k", "v"}: [B, KV, S, D]. Which slots may be attended to is the caller's mask.
-Cache = list[dict[str, Array]]
-
-
-class Projection(nn.Module):
-    """y = x W, plus scale * x A B for the row's adapter when a `lora` collection is present."""
-
-    features: int
-    axes: tuple[str, str]
-    lora_scale: float
-
-    @nn.compact
-    def __call__(self, x: Array, adapter: Array | None) -> Array:
-        init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), self.axes)
-        kernel = self.param("kernel", init, (x.shape[-1], self.features))
-        y = x @ kernel.astype(x.dtype)
-        if not self.has_variable("lora", "a"):
-            return y
-        a = self.get_variable("lora", "a").astype(x.dtype)
-        b = self.get_variable("lora", "b").astype(x.dtype)
-        if adapter is None:  # one adapter for all rows: a [in, r], b [r, out]
-            return y + expand(self.lora_scale * (x @ a), b)
-        # A stack of adapters, one index a row: plain matmuls with all P adapters side by side (the
-        # rank is small), between them a one-hot that keeps the row's own. Gathering A and B per
-        # row would move B times the adapter's bytes.
-        policies, fan_in, rank = a.shape
-        own = self.lora_scale * jax.nn.one_hot(adapter, policies, dtype=x.dtype)
-        low = x @ a.swapaxes(0, 1).reshape(fan_in, policies * rank)
-        low = low.reshape(*x.shape[:-1], policies, rank) * own[:, None, :, None]
-        return y + low.reshape(*x.shape[:-1], policies * rank) @ b.reshape(policies * rank, self.features)
-
-
-@jax.custom_vjp
-def expand(low: Array, b: Array) -> Array:
-    """low [..., r] @ b [r, out], with a gradient of b that transposes the small operand.
-
-    JAX would contract (cotangent, low); XLA then transposes the cotangent, out / r times larger.
-    """
-    return low @ b
-
-
-def _expand_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
-    low, b = residuals
-    tokens = lambda x: x.reshape(-1, x.shape[-1])
-    grad_b = lax.dot_general(tokens(low), tokens(cotangent), (((0,), (0,)), ((), ())))
-    return cotangent @ b.T, grad_b
-
-
-expand.defvjp(lambda low, b: (low @ b, (low, b)), _expand_backward)
-
-
-class RMSNorm(nn.Module):
-    """Normalise in float32, cast to the input's dtype, then multiply by the weight."""
-
-    eps: float
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
-        weight = self.param("scale", init, (x.shape[-1],))
-        x32 = x.astype(jnp.float32)
-        normed = x32 * lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.eps)
-        return weight.astype(x.dtype) * normed.astype(x.dtype)
-
-
-def rope_table(positions: Array, head_dim: int, theta: float, dtype: Any) -> tuple[Array, Array]:
-    """cos and sin [B, T, 1, D / 2] for positions [B, T]; angles in float32, then cast."""
-    half = head_dim // 2
-    frequencies = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles).astype(dtype), jnp.sin(angles).astype(dtype)
-
-
-def rotate(x: Array, table: tuple[Array, Array]) -> Array:
-    """Split-half rotary embedding of x [B, T, heads, D]."""
-    cos, sin = table
-    left, right = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
-
-
-def masked_softmax(scores: Array, mask: Array) -> Array:
-    """Softmax in float32 over the last axis. A row with no allowed key gives uniform, not NaN."""
-    # Masked before the cast: on a TPU the masked scores are written out, here in the narrow dtype.
-    return jax.nn.softmax(jnp.where(mask, scores, -1e30).astype(jnp.float32), axis=-1)
-
-
-def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    """q [B, T, KV, G, D] on k, v [B, KV, S, D] under mask [B, T, S] -> [B, T, KV, G, D].
-
-    The query heads of one kv head and the query tokens form one axis of a plain batched matmul:
-    every backend has a fast path for that shape, and the cache is read once, where it lies. Rows
-    longer than QUERY_BLOCK go block by block, so that no [T, S] scores exist for 16k tokens.
-    """
-    length = q.shape[1]
-    if length <= QUERY_BLOCK:
-        return _attend_block(q, k, v, mask)
-    pad = -length % QUERY_BLOCK
-    blocks = lambda x: jnp.moveaxis(
-        jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2)).reshape(
-            x.shape[0], -1, QUERY_BLOCK, *x.shape[2:]
-        ),
-        1,
-        0,
-    )
-    one = jax.checkpoint(lambda block: _attend_block(block[0], k, v, block[1]))
-    out = jnp.moveaxis(lax.map(one, (blocks(q), blocks(mask))), 0, 1)
-    return out.reshape(q.shape[0], length + pad, *q.shape[2:])[:, :length]
-
-
-def _attend_block(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    rows, length, kv_heads, group, dim = q.shape
-    q = q.transpose(0, 2, 3, 1, 4).reshape(rows, kv_heads, group * length, dim)
-    scores = jnp.einsum("bkqd,bksd->bkqs", q, k) * dim**-0.5
-    scores = scores.reshape(rows, kv_heads, group, length, -1)
-    weights = masked_softmax(scores, mask[:, None, None]).astype(v.dtype)
-    weights = weights.reshape(rows, kv_heads, group * length, -1)
-    out = jnp.einsum("bkqs,bksd->bkqd", weights, v)
-    return out.reshape(rows, kv_heads, group, length, dim).transpose(0, 3, 1, 2, 4)
-
-
-class Attention(nn.Module):
-    """Grouped-query attention with per-head RMSNorm of q and k before RoPE."""
-
-    config: ModelConfig
-    lora_scale: float
-
-    @nn.compact
-    def __call__(self, x, table, mask, adapter, layer_cache, slot):
-        c = self.config
-        rows, length = x.shape[:2]
-        project = lambda name, heads, axis: Projection(
-            heads * c.head_dim, ("embed", axis), self.lora_scale, name=name
-        )(x, adapter).reshape(rows, length, heads, c.head_dim)
-        q = project("q_proj", c.num_heads, "heads")
-        k = project("k_proj", c.num_kv_heads, "kv_heads")
-        v = project("v_proj", c.num_kv_heads, "kv_heads")
-        q = rotate(RMSNorm(c.rms_norm_eps, name="q_norm")(q), table)
-        k = rotate(RMSNorm(c.rms_norm_eps, name="k_norm")(k), table)
-        q = q.reshape(rows, length, c.num_kv_heads, c.queries_per_kv, c.head_dim)
-        k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)  # [B, KV, T, D]
-        if layer_cache is not None:
-            write = lambda buffer, new: lax.dynamic_update_slice(
-                buffer, new.astype(buffer.dtype), (0, 0, slot, 0)
-            )
-            layer_cache = {"k": write(layer_cache["k"], k), "v": write(layer_cache["v"], v)}
-            if mask.shape[-1] > length:  # prefill of an empty cache needs only the keys it brings
-                k, v = layer_cache["k"], layer_cache["v"]
-        out = attend(q, k, v, mask)
-        out = out.reshape(rows, length, c.num_heads * c.head_dim)
-        out = Projection(c.hidden_size, ("heads", "embed"), self.lora_scale, name="o_proj")(out, adapter)
-        return out, layer_cache
-
-
-class Mlp(nn.Module):
-    """down(silu(gate) * up)."""
-
-    config: ModelConfig
-    lora_scale: float
-
-    @nn.compact
-    def __call__(self, x, adapter):
-        c = self.config
-        project = lambda name, width, axes: Projection(width, axes, self.lora_scale, name=name)
-        gate = project("gate_proj", c.intermediate_size, ("embed", "mlp"))(x, adapter)
-        up = project("up_proj", c.intermediate_size, ("embed", "mlp"))(x, adapter)
-        return project("down_proj", c.hidden_size, ("mlp", "embed"))(nn.silu(gate) * up, adapter)
 
 
 class Layer(nn.Module):
-    """Pre-norm block."""
+    """Pre-norm block; with `sandwich_norms` every branch is normed again before it is added."""
 
     config: ModelConfig
+    layer: config_lib.Layer
     lora_scale: float
 
     @nn.compact
-    def __call__(self, x, table, mask, adapter, layer_cache, slot):
-        norm = lambda name: RMSNorm(self.config.rms_norm_eps, name=name)
-        attention = Attention(self.config, self.lora_scale, name="self_attn")
-        out, layer_cache = attention(norm("input_layernorm")(x), table, mask, adapter, layer_cache, slot)
-        x = x + out
-        x = x + Mlp(self.config, self.lora_scale, name="mlp")(norm("post_attention_layernorm")(x), adapter)
-        return x, layer_cache
+    def __call__(self, x, table, context, layer_cache, shared, per_layer):
+        c, adapter, mixer = self.config, context.adapter, self.layer.mixer
+        norm = lambda name: RMSNorm(c.rms_norm_eps, c.norm, name=name)
+        kv = None
+        branch = norm("input_layernorm")(x)
+        if isinstance(mixer, DeltaNet):
+            delta_net = GatedDeltaNet(c, mixer, self.lora_scale, name="linear_attn")
+            branch, layer_cache = delta_net(branch, context, layer_cache)
+        else:
+            attention = Attention(c, mixer, self.lora_scale, name="self_attn")
+            branch, layer_cache, kv = attention(branch, table, context, layer_cache, shared)
+        mlp = Mlp(c, self.layer.intermediate_size, self.lora_scale, name="mlp")
+        if c.sandwich_norms:
+            x = x + norm("post_attention_layernorm")(branch)
+            branch = mlp(norm("pre_feedforward_layernorm")(x), adapter)
+            x = x + norm("post_feedforward_layernorm")(branch)
+        else:
+            x = x + branch
+            x = x + mlp(norm("post_attention_layernorm")(x), adapter)
+        if per_layer is not None:
+            project = lambda name, width, axes: Projection(width, axes, self.lora_scale, name=name)
+            gate = project("per_layer_input_gate", c.per_layer_dim, ("embed", None))(x, adapter)
+            branch = ACTIVATIONS[c.activation](gate) * per_layer
+            branch = project("per_layer_projection", c.hidden_size, (None, "embed"))(branch, adapter)
+            x = x + norm("post_per_layer_input_norm")(branch)
+        if c.layer_scalar:
+            init = nn.with_logical_partitioning(nn.initializers.ones, (None,))
+            x = x * self.param("layer_scalar", init, (1,)).astype(x.dtype)
+        return x, layer_cache, kv
 
 
 class Decoder(nn.Module):
     """A causal language model.
 
     Attributes:
-      config: sizes.
+      config: sizes and rules.
       dtype: dtype of activations and of the KV cache.
-      lora_scale: alpha / rank of the adapters in the `lora` collection.
+      lora_scale: alpha / rank of the adapters in the `lora` collection (alpha / sqrt(rank) with
+        rsLoRA).
       num_ids: ids the tokenizer has. Logits of padded vocabulary rows (id >= num_ids) are
         -1e30, so they can never be sampled and take no mass in a log-softmax.
       remat: recompute each layer in the backward pass (memory of one layer's activations).
@@ -234,11 +95,17 @@ class Decoder(nn.Module):
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
         self.embed_tokens = self.param("embed_tokens", init, (c.vocab_size, c.hidden_size))
         layer = nn.remat(Layer) if self.remat else Layer
-        self.layers = [layer(c, self.lora_scale, name=f"layers_{i}") for i in range(c.num_layers)]
-        self.norm = RMSNorm(c.rms_norm_eps)
+        self.layers = [layer(c, each, self.lora_scale, name=f"layers_{i}") for i, each in enumerate(c.layers)]
+        self.norm = RMSNorm(c.rms_norm_eps, c.norm)
         if not c.tie_word_embeddings:
-            init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("vocab", "embed"))
             self.lm_head = self.param("lm_head", init, (c.vocab_size, c.hidden_size))
+        if c.per_layer_dim:
+            width = c.num_layers * c.per_layer_dim
+            self.embed_tokens_per_layer = self.param(
+                "embed_tokens_per_layer", init, (c.per_layer_vocab, width)
+            )
+            self.per_layer_model_projection = Projection(width, ("embed", None), self.lora_scale)
+            self.per_layer_projection_norm = RMSNorm(c.rms_norm_eps, c.norm)
 
     def __call__(
         self,
@@ -246,72 +113,118 @@ class Decoder(nn.Module):
         positions: Array | None = None,
         mask: Array | None = None,
         adapter: Array | None = None,
-    ) -> Array:
-        """Float32 logits [B, T, V] of teacher-forced tokens [B, T]; see `hidden`."""
-        return self.unembed(self.hidden(tokens, positions, mask, adapter))
-
-    def hidden(self, tokens, positions=None, mask=None, adapter=None) -> Array:
-        """Final normed hidden states [B, T, hidden].
+        cache: Cache | None = None,
+    ) -> Array | tuple[Array, Cache]:
+        """Float32 logits [B, T, V] of tokens [B, T], and the new cache if one was given.
 
         Args:
           tokens: [B, T] int.
-          positions: [B, T] int; by default the count of real tokens before each.
+          positions: [B, T] int, for RoPE; by default the count of real tokens before each.
           mask: [B, T] bool, True on real tokens (padding on either side); default all real.
           adapter: [B] index into a stacked `lora` collection; None when `lora` is one adapter.
+          cache: of `empty_cache`; the tokens are appended to it and see what it holds.
+
+        Raises:
+          ValueError: the cache is too small (inside jit, where its fill is unknown, the caller
+            must make sure).
         """
-        mask = jnp.ones(tokens.shape, bool) if mask is None else mask
-        causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))
-        hidden, _ = self._run(
-            tokens,
-            positions_of(mask) if positions is None else positions,
-            causal[None] & mask[:, None, :],
-            adapter,
-            None,
-            None,
-        )
-        return hidden
+        if cache is None:
+            return self.unembed(self.hidden(tokens, positions, mask, adapter))
+        hidden, cache = self._append(tokens, positions, mask, adapter, cache)
+        return self.unembed(hidden), cache
+
+    def hidden(self, tokens, positions=None, mask=None, adapter=None) -> Array:
+        """Final normed hidden states [B, T, hidden]; arguments as of `__call__`."""
+        order = positions_of(jnp.ones(tokens.shape, bool) if mask is None else mask)
+        keys = order if mask is None else jnp.where(mask, order, NEVER)
+        positions = order if positions is None else positions
+        return self._run(tokens, positions, Context(order, keys, mask, adapter, None), None)[0]
 
     def prefill(self, tokens, mask, cache: Cache, adapter=None) -> tuple[Array, Cache]:
-        """Write T prompt tokens into slots 0..T-1 of an empty cache; hidden [B, T, hidden]."""
-        causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))
-        return self._run(tokens, positions_of(mask), causal[None] & mask[:, None, :], adapter, cache, 0)
+        """Write T prompt tokens into the first slots of an EMPTY cache; hidden [B, T, hidden]."""
+        order = positions_of(mask)
+        keys = jnp.where(mask, order, NEVER)
+        hidden, layers = self._run(tokens, order, Context(order, keys, mask, adapter, 0), cache.layers)
+        return hidden, Cache(
+            layers,
+            lax.dynamic_update_slice(cache.order, keys, (0, 0)),
+            mask.sum(axis=1, dtype=jnp.int32),
+            jnp.int32(tokens.shape[1]),
+        )
 
-    def decode(self, tokens, positions, mask, cache: Cache, slot, adapter=None):
-        """One token a row: tokens, positions [B]; mask [B, S] of the slots it may attend to,
-        its own `slot` included. Returns float32 logits [B, V] and the cache."""
-        hidden, cache = self._run(tokens[:, None], positions[:, None], mask[:, None, :], adapter, cache, slot)
+    def decode(self, tokens, cache: Cache, adapter=None) -> tuple[Array, Cache]:
+        """One more token a row, [B]: float32 logits [B, V] and the cache."""
+        hidden, cache = self._append(tokens[:, None], None, None, adapter, cache)
         return self.unembed(hidden)[:, 0], cache
 
     def unembed(self, hidden: Array) -> Array:
         """Hidden states [..., hidden] -> float32 logits [..., V]."""
-        table = self.embed_tokens if self.config.tie_word_embeddings else self.lm_head
+        c = self.config
+        table = self.embed_tokens if c.tie_word_embeddings else self.lm_head
         logits = jnp.einsum(
             "...h,vh->...v", hidden, table.astype(self.dtype), preferred_element_type=jnp.float32
         )
-        if self.num_ids is not None and self.num_ids < self.config.vocab_size:
-            real = jnp.arange(self.config.vocab_size) < self.num_ids
-            logits = jnp.where(real, logits, -1e30)
+        if c.logit_softcap is not None:
+            logits = c.logit_softcap * jnp.tanh(logits / c.logit_softcap)
+        if self.num_ids is not None and self.num_ids < c.vocab_size:
+            logits = jnp.where(jnp.arange(c.vocab_size) < self.num_ids, logits, -1e30)
         return logits
 
-    def _run(self, tokens, positions, mask, adapter, cache, slot):
+    def _append(self, tokens, positions, mask, adapter, cache: Cache) -> tuple[Array, Cache]:
+        """T more tokens a row after whatever the cache holds."""
+        rows, length = tokens.shape
+        slots = cache.order.shape[1]
+        known = not isinstance(cache.slot, jax.core.Tracer)
+        if length > slots or (known and int(cache.slot) + length > slots):
+            filled = f", {int(cache.slot)} of them filled" if known else ""
+            raise ValueError(f"{length} more tokens do not fit the cache of {slots} slots{filled}")
+        real = jnp.ones((rows, length), bool) if mask is None else mask
+        order = jnp.maximum(cache.count[:, None] + jnp.cumsum(real, axis=1, dtype=jnp.int32) - 1, 0)
+        keys = lax.dynamic_update_slice(cache.order, jnp.where(real, order, NEVER), (0, cache.slot))
+        positions = order if positions is None else positions
+        context = Context(order, keys, mask, adapter, cache.slot)
+        hidden, layers = self._run(tokens, positions, context, cache.layers)
+        count = cache.count + real.sum(axis=1, dtype=jnp.int32)
+        return hidden, Cache(layers, keys, count, cache.slot + length)
+
+    def _run(self, tokens, positions, context: Context, layer_caches) -> tuple[Array, list]:
         c = self.config
-        x = self.embed_tokens.astype(self.dtype)[tokens]
+        x = self._embed(self.embed_tokens, tokens, c.hidden_size if c.scale_embeddings else None)
+        per_layer = self._per_layer(tokens, x, context.adapter) if c.per_layer_dim else None
+        tables, kv, new_caches = {}, {}, []
+        for i, (layer, each) in enumerate(zip(self.layers, c.layers, strict=True)):
+            table, shared = None, None
+            if isinstance(each.mixer, config_lib.Attention):
+                rope = each.mixer.rope
+                if rope not in tables:
+                    tables[rope] = rope_table(positions, rope, self.dtype)
+                table, shared = tables[rope], kv.get(each.mixer.kv_layer)
+            x, layer_cache, own = layer(
+                x,
+                table,
+                context,
+                None if layer_caches is None else layer_caches[i],
+                shared,
+                None if per_layer is None else per_layer[:, :, i],
+            )
+            if i in c.shared_kv:
+                kv[i] = own
+            new_caches.append(layer_cache)
+        return self.norm(x), new_caches
+
+    def _embed(self, table: Array, tokens: Array, scale: int | None) -> Array:
+        """Rows of a table, times sqrt(scale) rounded to the activations' dtype."""
+        x = table.astype(self.dtype)[tokens]
         if self.rows is not None:
             x = lax.with_sharding_constraint(x, self.rows)
-        table = rope_table(positions, c.head_dim, c.rope_theta, self.dtype)
-        new_cache = []
-        for i, layer in enumerate(self.layers):
-            x, layer_cache = layer(x, table, mask, adapter, None if cache is None else cache[i], slot)
-            new_cache.append(layer_cache)
-        return self.norm(x), new_cache
+        return x if scale is None else x * jnp.asarray(scale**0.5, self.dtype)
 
-
-def positions_of(mask: Array) -> Array:
-    """[B, T] bool -> positions counted over real tokens (padding gets 0)."""
-    return jnp.maximum(jnp.cumsum(mask, axis=-1) - 1, 0)
-
-
-def empty_cache(config: ModelConfig, rows: int, slots: int, dtype: Any) -> Cache:
-    """Zeroed KV cache for `rows` rows of `slots` tokens."""
-    zeros = lambda: jnp.zeros((rows, config.num_kv_heads, slots, config.head_dim), dtype)
-    return [{"k": zeros(), "v": zeros()} for _ in range(config.num_layers)]
+    def _per_layer(self, tokens: Array, x: Array, adapter: Array | None) -> Array:
+        """Gemma 4's second input of every layer, [B, T, layers, per_layer_dim]."""
+        c = self.config
+        looked_up = self._embed(self.embed_tokens_per_layer, tokens, c.per_layer_dim)
+        shape = (*tokens.shape, c.num_layers, c.per_layer_dim)
+        scaled = lambda y, by: (y.astype(jnp.float32) * by).astype(self.dtype)
+        projected = scaled(self.per_layer_model_projection(x, adapter), c.hidden_size**-0.5)
+        projected = self.per_layer_projection_norm(projected.reshape(shape))
+        return scaled(projected + looked_up.reshape(shape), 2**-0.5)

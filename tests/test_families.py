@@ -1,0 +1,196 @@
+"""Every family against the reference implementation, in float32, every norm and scalar perturbed.
+
+Fresh norms are all 0 or all 1 and hide a lost or doubled (1 + w); fresh layer scalars and biases
+are 1 and hide that they are not applied. All tolerances are 1e-4 at logits with a spread above 1.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agon_jax import models
+from agon_jax.models import empty_cache
+from agon_jax.models.lora import projections
+
+COMMON = dict(
+    vocab_size=61, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=48,
+    max_position_embeddings=256, initializer_range=0.3, rms_norm_eps=1e-6, attn_implementation="eager",
+    eos_token_id=None, bos_token_id=None, pad_token_id=None,
+)  # fmt: skip
+LINEAR = dict(
+    linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
+    linear_num_value_heads=4,
+)  # fmt: skip
+WINDOW = 6
+GEMMA = dict(sliding_window=WINDOW, tie_word_embeddings=True)
+PER_LAYER = dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=61)
+GEMMA4 = GEMMA | PER_LAYER | dict(global_head_dim=24, final_logit_softcapping=5.0)
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+# name: (transformers' config class, its fields)
+VARIANTS = {
+    "qwen3": ("Qwen3Config", dict(num_hidden_layers=2, tie_word_embeddings=True, rope_theta=1e4)),
+    "qwen3-untied": ("Qwen3Config", dict(
+        num_hidden_layers=1, tie_word_embeddings=False, num_attention_heads=6, num_key_value_heads=3, head_dim=24)),
+    "llama": ("LlamaConfig", dict(num_hidden_layers=2, tie_word_embeddings=True, head_dim=8)),
+    "llama-untied": ("LlamaConfig", dict(num_hidden_layers=1, tie_word_embeddings=False, num_key_value_heads=1)),
+    "qwen3_5": ("Qwen3_5TextConfig", LINEAR | dict(num_hidden_layers=4, tie_word_embeddings=True)),
+    "qwen3_5-untied": ("Qwen3_5TextConfig", LINEAR | dict(
+        num_hidden_layers=3, tie_word_embeddings=False, layer_types=[FULL, "linear_attention", FULL],
+        linear_num_key_heads=4)),
+    "gemma3": ("Gemma3TextConfig", GEMMA | dict(num_hidden_layers=6, query_pre_attn_scalar=10)),
+    "gemma3-scaled": ("Gemma3TextConfig", GEMMA | dict(
+        num_hidden_layers=2, layer_types=[SLIDING, FULL], query_pre_attn_scalar=16, final_logit_softcapping=4.0,
+        rope_parameters={SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+                         FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}})),
+    "gemma4": ("Gemma4TextConfig", GEMMA4 | dict(num_hidden_layers=6)),
+    "gemma4-shared": ("Gemma4TextConfig", GEMMA4 | dict(
+        num_hidden_layers=6, layer_types=[SLIDING, SLIDING, FULL] * 2, num_kv_shared_layers=3,
+        use_double_wide_mlp=True, num_key_value_heads=1)),
+    "gemma4-k_eq_v": ("Gemma4TextConfig", GEMMA4 | dict(
+        num_hidden_layers=3, layer_types=[SLIDING, FULL, FULL], attention_k_eq_v=True,
+        num_global_key_value_heads=1, hidden_size_per_layer_input=0)),
+}  # fmt: skip
+LENGTHS, WIDTH, CONTINUED = (9, 4, 1), 9, 8  # longer than the window, with 17 tokens in all
+
+
+@functools.cache
+def reference(name, folder):
+    """(transformers model, folder) of a variant, everything perturbed, in float32."""
+    import torch
+    import transformers
+
+    kind, sizes = VARIANTS[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**COMMON | sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    perturb(model)
+    model.save_pretrained(folder)
+    return model
+
+
+def perturb(model):
+    """Norms, scalars and buffers away from their fresh values."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in [*model.named_parameters(), *model.named_buffers()]:
+            if "norm" in name:
+                weight.add_(torch.empty_like(weight).uniform_(-0.5, 0.5))
+            elif "layer_scalar" in name:
+                weight.uniform_(0.6, 1.4)
+            elif "dt_bias" in name or "A_log" in name:
+                weight.uniform_(-1.5, 1.0)
+
+
+@pytest.fixture(scope="module")
+def case(request, tmp_path_factory):
+    """(transformers model, our module, params, three rows, their wanted logits)."""
+    folder = tmp_path_factory.mktemp(request.param)
+    hf = reference(request.param, folder)
+    model, params = models.load(folder, dtype="float32")
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 61, n + CONTINUED) for n in LENGTHS]
+    wanted = [torch_logits(hf, row[None])[0] for row in rows]
+    assert np.std(wanted[0]) > 1  # otherwise 1e-4 would say little
+    return hf, model, params, rows, wanted
+
+
+every_variant = pytest.mark.parametrize("case", VARIANTS, indirect=True, scope="module")
+
+
+def torch_logits(hf, ids):
+    import torch
+
+    with torch.no_grad():
+        return hf(torch.tensor(np.asarray(ids))).logits.float().numpy()
+
+
+def left_pad(rows, width):
+    tokens, mask = np.full((len(rows), width), 3, np.int32), np.zeros((len(rows), width), bool)
+    for i, row in enumerate(rows):
+        tokens[i, width - len(row) :], mask[i, width - len(row) :] = row, True
+    return tokens, mask
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def forward(model, variables, tokens, mask=None):
+    return model.apply(variables, tokens, mask=mask)
+
+
+@every_variant
+def test_full_forward(case):
+    """17 tokens with a window of 6. A lost (1 + w), layer scalar or v-norm moves logits by 0.1 and
+    more, a window one token wider or narrower by 0.02, RoPE over the wrong dims by 0.3."""
+    _, model, params, rows, wanted = case
+    logits = forward(model, {"params": params}, rows[0][None])
+    assert logits.dtype == jnp.float32
+    np.testing.assert_allclose(logits[0], wanted[0], atol=1e-4)
+
+
+@every_variant
+def test_left_padding_of_unequal_lengths(case):
+    """Padding that enters the convolution or the state of a delta net, or is counted as a position
+    or as a place in the window, is off by 0.05 and more."""
+    _, model, params, rows, wanted = case
+    tokens, mask = left_pad(rows, WIDTH + CONTINUED)
+    logits = forward(model, {"params": params}, tokens, mask)
+    for i, row in enumerate(rows):
+        np.testing.assert_allclose(logits[i, -len(row) :], wanted[i], atol=1e-4)
+
+
+@every_variant
+def test_prefill_and_eight_decoded_tokens(case):
+    """A left-padded batch, then one token after another: past the window, and with the state of the
+    delta nets carried over. Each step is also what the general cached call gives."""
+    _, model, params, rows, wanted = case
+    variables = {"params": params}
+    prompts = [row[:n] for row, n in zip(rows, LENGTHS, strict=True)]
+    tokens, mask = left_pad(prompts, WIDTH)
+    cache = empty_cache(model.config, len(rows), WIDTH + CONTINUED, jnp.float32)
+    call = lambda method: jax.jit(functools.partial(model.apply, method=method))
+    hidden, cache = call("prefill")(variables, tokens, mask, cache)
+    last = model.apply(variables, hidden[:, -1], method="unembed")
+    np.testing.assert_allclose(last, [w[n - 1] for w, n in zip(wanted, LENGTHS, strict=True)], atol=1e-4)
+    decode = call("decode")
+    for i in range(CONTINUED):
+        ids = np.asarray([row[n + i] for row, n in zip(rows, LENGTHS, strict=True)])
+        logits, cache = decode(variables, ids, cache)
+        want = [w[n + i] for w, n in zip(wanted, LENGTHS, strict=True)]
+        np.testing.assert_allclose(logits, want, atol=1e-4)
+    with pytest.raises(ValueError, match="1 more tokens do not fit the cache of 17 slots, 17 of them filled"):
+        model.apply(variables, ids, cache, method="decode")
+
+
+@every_variant
+def test_cache_in_three_pieces(case):
+    """`apply(tokens, cache=...)` in pieces of 5, 1 and 11 tokens equals one call."""
+    _, model, params, rows, wanted = case
+    cache = empty_cache(model.config, 1, 20, jnp.float32)
+    piece = jax.jit(lambda tokens, cache: model.apply({"params": params}, tokens, cache=cache))
+    logits = []
+    for tokens in np.split(rows[0][None], [5, 6], axis=1):
+        part, cache = piece(tokens, cache)
+        logits.append(part[0])
+    np.testing.assert_allclose(np.concatenate(logits), wanted[0], atol=1e-4)
+
+
+@every_variant
+def test_gradients_are_finite_on_padded_rows(case):
+    """With one row of nothing but padding: a mask applied after exp or log would give NaN."""
+    _, model, params, rows, _ = case
+    tokens, mask = left_pad([rows[0], rows[2]], 17)
+    mask[1] = False
+
+    def loss(params):
+        logits = model.apply({"params": params}, tokens, mask=mask)
+        return jnp.sum(jnp.where(mask, jax.nn.logsumexp(logits, axis=-1), 0.0))
+
+    gradients = jax.jit(jax.grad(loss))(params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+        assert np.isfinite(leaf).all(), path
+    moved = {path for path, kernel in projections(gradients).items() if np.any(kernel)}
+    assert moved == set(projections(params))  # no linear layer is bypassed
