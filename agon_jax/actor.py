@@ -59,6 +59,7 @@ class Actor:
     """What does not change while training: model, frozen base, tokenizer, task, mesh, shapes.
 
     Attributes:
+      thinking: the thinking switch of the chat template.
       prompt_buckets: widths that prompts are padded to, ascending; the last one is the cap.
       max_attempt_tokens: a rival's summary longer than this is cut before it is shown.
       rows_per_call: rows of one sampling call at most (more are done in several calls, a rest is
@@ -70,6 +71,7 @@ class Actor:
     tokenizer: Tokenizer
     task: Task
     mesh: jax.sharding.Mesh
+    thinking: bool
     prompt_buckets: tuple[int, ...]
     max_attempt_tokens: int
     rows_per_call: int
@@ -103,7 +105,7 @@ class Actor:
         for message in messages:  # a group shares its prompt: render it once
             content = message[-1]["content"]
             if content not in rendered:
-                rendered[content] = self.tokenizer.render(message, think=self.task.prompts.think)
+                rendered[content] = self.tokenizer.render(message, think=self.thinking)
             rows.append(rendered[content])
         prompts = self.tokenizer.pad([ids for ids, _ in rows], self._bucket(rows))
         keys = row_keys(seed, step, stage, np.array([p.uid for p in problems]), rollouts)

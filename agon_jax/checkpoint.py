@@ -11,7 +11,7 @@ import pathlib
 import jax
 import orbax.checkpoint as ocp
 
-from agon_jax.types import TrainState
+from agon_jax.types import PyTree, TrainState
 
 
 class Checkpoints:
@@ -39,6 +39,16 @@ class Checkpoints:
             return None
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, _as_dict(like))
         return TrainState(**self._manager.restore(step, args=ocp.args.StandardRestore(target)))
+
+    def restore_adapters(self, like: TrainState) -> PyTree | None:
+        """The adapters of the newest complete state, on one device; `like` holds shapes alone."""
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        place = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
+        step = self.latest_step()
+        if step is None:
+            return None
+        target = jax.tree.map(place, _as_dict(like))
+        return self._manager.restore(step, args=ocp.args.StandardRestore(target))["adapters"]
 
     def close(self) -> None:
         """Release the folder."""

@@ -19,7 +19,6 @@ from agon_jax.methods import METHODS
 from agon_jax.rewards import REWARDS
 
 JOBS = ("train", "compare", "tiny_base")
-LINEAR_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 class ConfigError(ValueError):
@@ -37,7 +36,9 @@ def default() -> ConfigDict:
             mesh=(-1, 1, 1),
             task="operators",
             methods=("grpo", "adv"),
-            lora=dict(rank=16, alpha=32.0, targets=LINEAR_LAYERS, noise=1e-3),
+            thinking=True,
+            init_adapters="",
+            lora=dict(rank=16, alpha=32.0, rslora=False, targets=(".*",), noise=1e-3),
             game=dict(
                 policies=2,
                 group_size=8,
@@ -208,6 +209,27 @@ def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
             )
     elif workdir.is_file() or (workdir.is_dir() and any(workdir.iterdir())):
         raise ConfigError(f"--workdir={workdir}: exists and is not a run of this program; use another one")
+
+
+def stored(workdir: pathlib.Path) -> ConfigDict:
+    """The config of the run in a work directory.
+
+    Raises:
+      ConfigError: there is none, or it is damaged or of another version.
+    """
+    path = workdir / "config.json"
+    if not path.is_file():
+        raise ConfigError(f"--workdir={workdir}: no run there (no config.json)")
+    config = default()
+    try:
+        for name, value in _leaves(ConfigDict(json.loads(path.read_text()))):
+            check_field(config, name)
+            *parents, leaf = name.split(".")
+            node = _get(config, ".".join(parents)) if parents else config
+            node[leaf] = tuple(value) if isinstance(value, list) else value
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged or of another version: {error}") from None
+    return config
 
 
 def claim(workdir: pathlib.Path, config: ConfigDict) -> None:

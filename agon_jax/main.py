@@ -1,4 +1,5 @@
-"""Command line: `python -m agon_jax.main --config=configs/quickstart.py [--workdir=...]`.
+"""Command line: `python -m agon_jax.main --config=configs/quickstart.py [--workdir=...]`, and
+`python -m agon_jax.main export --workdir=... --out=...`.
 
 The only module that reads flags. A user's mistake ends in one line on stderr and exit status 2.
 """
@@ -19,12 +20,16 @@ from agon_jax.config import ConfigError, check_field, check_workdir, claim, vali
 _USAGE = (
     "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
 )
+_EXPORT_USAGE = "usage: python -m agon_jax.main export --workdir=DIR --out=DIR [--method=NAME] [--merged]"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; returns the exit status."""
+    argv = sys.argv if argv is None else argv
     try:
-        config, workdir = _read_flags(sys.argv if argv is None else argv)
+        if argv[1:2] == ["export"]:
+            return _export(argv[:1] + argv[2:])
+        config, workdir = _read_flags(argv)
         validate(config)
         prepare_cpu()
         return _run(config, workdir)
@@ -57,6 +62,39 @@ def _read_flags(argv: list[str]) -> tuple[ConfigDict, pathlib.Path]:
     if unexpected:
         raise ConfigError(f"unexpected argument {unexpected[0]!r}; {_USAGE}")
     return values.config, pathlib.Path(values.workdir)
+
+
+def _export(argv: list[str]) -> int:
+    """The job `export`."""
+    values = flags.FlagValues()
+    for name, meaning in (
+        ("workdir", "of the run"),
+        ("out", "where the folders go"),
+        ("method", "which method of a comparison"),
+    ):
+        flags.DEFINE_string(name, "", meaning, flag_values=values)
+    flags.DEFINE_bool("merged", False, "write merged models too", flag_values=values)
+    if any(word in ("--help", "-h", "-help") for word in argv):
+        print(f"{_EXPORT_USAGE}\nWrites the run's adapters as PEFT folders, with --merged whole models too.")
+        return 0
+    try:
+        unexpected = values(argv)[1:]
+    except flags.Error as error:
+        raise ConfigError(f"{_one_line(error)}; {_EXPORT_USAGE}") from None
+    if unexpected:
+        raise ConfigError(f"unexpected argument {unexpected[0]!r}; {_EXPORT_USAGE}")
+    for name in ("workdir", "out"):
+        if not values[name].value:
+            raise ConfigError(f"--{name} is missing; {_EXPORT_USAGE}")
+    from agon_jax.export import export
+
+    workdir, out = pathlib.Path(values.workdir), pathlib.Path(values.out)
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        export(workdir, out, console, method=values.method, merged=values.merged)
+    except ValueError as error:
+        raise ConfigError(_one_line(error)) from error
+    return 0
 
 
 def _take_config(argv: list[str]) -> tuple[pathlib.Path, list[str]]:

@@ -122,7 +122,7 @@ def _sample(
     top_p,
     greedy,
 ):
-    rows, width = tokens.shape
+    rows = len(tokens)
     stops = jnp.asarray(stop_ids)
 
     def draw(logits, index, done):

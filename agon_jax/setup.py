@@ -6,15 +6,17 @@ import dataclasses
 import importlib.resources
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
 from agon_jax import config as config_lib
-from agon_jax import sharding
+from agon_jax import sharding, update
 from agon_jax.actor import Actor, Sampling
 from agon_jax.data import Splits, load_splits
 from agon_jax.games.agon import Agon
+from agon_jax.models import peft
 from agon_jax.models.convert import load, resolve
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
@@ -22,7 +24,7 @@ from agon_jax.models.lora import init_adapter, stack_adapters
 from agon_jax.rewards import Weights
 from agon_jax.tasks import make_task
 from agon_jax.text.tokenizer import Tokenizer
-from agon_jax.types import Problem, PyTree
+from agon_jax.types import Problem, PyTree, TrainState
 from agon_jax.update import Objective
 
 
@@ -51,24 +53,27 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     mesh = sharding.make_mesh(config.mesh, devices)
     _check_rows(config, mesh)
     folder = base_folder(config.base)
-    read_config(folder)  # first: a folder without a model has no tokenizer either
-    tokenizer = Tokenizer(folder)
+    rows = read_config(folder).vocab_size  # first: a folder without a model has no tokenizer either
+    tokenizer = Tokenizer(folder, embedding_rows=rows)
     model, base = load(
         str(folder),
         config.dtype,
         mesh,
-        lora_scale=config.lora.alpha / config.lora.rank,
+        lora_scale=peft.lora_scale(config.lora.rank, config.lora.alpha, config.lora.rslora),
         num_ids=tokenizer.num_ids,
         rows=sharding.sharding_of(mesh)(("rows",)),
     )
-    jax.eval_shape(lambda: make_adapters(config, base, config.game.policies))  # the targets exist
+    if config.init_adapters:  # they fit the base
+        make_adapters(config, base, _policies(config))
+    else:  # the targets exist
+        jax.eval_shape(lambda: make_adapters(config, base, _policies(config)))
     task = make_task(config.task)
     cap = config.data.prompt_buckets[-1]
 
     def fits(problem: Problem) -> bool:
         # The longer of the two prompts: a challenger must find room for the longest attempt.
         messages = task.prompts.challenge_messages(problem.text, "")
-        ids, _ = tokenizer.render(messages, think=task.prompts.think)
+        ids, _ = tokenizer.render(messages, think=config.thinking)
         return len(ids) + config.data.max_attempt_tokens <= cap
 
     data = config.data
@@ -90,6 +95,7 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
             tokenizer,
             task,
             mesh,
+            thinking=config.thinking,
             prompt_buckets=tuple(data.prompt_buckets),
             max_attempt_tokens=data.max_attempt_tokens,
             rows_per_call=config.eval.rows_per_call,
@@ -102,6 +108,13 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         ),
         steps=steps,
     )
+
+
+def _policies(config: ConfigDict) -> int:
+    """The most policies that a method of the job trains."""
+    if config.job != "compare":
+        return config.game.policies
+    return max(config_lib.game_fields(config, method)["policies"] for method in config.methods)
 
 
 def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
@@ -131,19 +144,50 @@ def make_objective(config: ConfigDict) -> Objective:
 
 
 def make_adapters(config: ConfigDict, base: PyTree, policies: int) -> PyTree:
-    """Stacked adapters [P, ...]. Policy 0 starts with a little noise in B, policy 1 at the base:
-    they start apart by that alone. A single policy starts as policy 0 does."""
+    """Stacked adapters [P, ...]: those of `init_adapters`, or fresh ones. Fresh, policy 0 starts with
+    a little noise in B, policy 1 at the base: they start apart by that alone. A single policy starts
+    as policy 0 does."""
     key = jax.random.key(config.seed, impl="threefry2x32")
     lora = config.lora
-    return stack_adapters(
-        [
-            init_adapter(
-                jax.random.fold_in(key, policy),
-                base,
-                lora.rank,
-                tuple(lora.targets),
-                lora.noise if policy == 0 else 0.0,
-            )
-            for policy in range(policies)
-        ]
+    targets, noise = tuple(lora.targets), (lora.noise, 0.0)
+    fresh = lambda policy: init_adapter(
+        jax.random.fold_in(key, policy), base, lora.rank, targets, noise[policy]
+    )
+    if not config.init_adapters:
+        return stack_adapters([fresh(policy) for policy in range(policies)])
+    folders = _adapter_folders(config.init_adapters, policies)
+    like, how = jax.eval_shape(lambda: fresh(0)), dict(rank=lora.rank, alpha=lora.alpha, rslora=lora.rslora)
+    return stack_adapters([peft.import_adapter(folder, like, **how) for folder in folders])
+
+
+def _adapter_folders(init_adapters: str, policies: int) -> list[pathlib.Path]:
+    """The PEFT folder of each policy."""
+    folders = [pathlib.Path(part.strip()).expanduser() for part in init_adapters.split(",")]
+    if len(folders) == 1 and not (folders[0] / peft.CONFIG).is_file():  # as `export` writes them
+        folders = [folders[0] / f"policy_{letter}" for letter in "ab"]
+    if len(folders) < policies:
+        raise ValueError(f"config.init_adapters={init_adapters!r}: {policies} PEFT folders are needed")
+    return folders[:policies]
+
+
+def make_optimizer(config: ConfigDict, steps: int) -> Any:
+    """The optimizer of one policy."""
+    grpo = config.grpo
+    return update.make_optimizer(
+        learning_rate=grpo.learning_rate,
+        steps=steps,
+        warmup=grpo.warmup,
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+    )
+
+
+def memory(base: PyTree, state: TrainState) -> str:
+    """What base, adapters and optimizer take, for people."""
+    size = lambda tree: sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    policies = jax.tree.leaves(state.adapters)[0].shape[0]
+    whole, one = size(base), size(state.adapters) / policies
+    return (
+        f"Memory: base {whole / 1e6:,.1f} MB, {policies} adapter(s) of {one / 1e6:,.1f} MB "
+        f"({one / whole:.1%} of the base each), optimizer {size(state.opt_state) / 1e6:,.1f} MB"
     )

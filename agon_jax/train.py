@@ -19,7 +19,7 @@ from agon_jax.display import Display
 from agon_jax.games.agon import Agon, play, round_metrics, to_batch
 from agon_jax.logs import RunLog
 from agon_jax.types import Batch, PyTree
-from agon_jax.update import init_state, make_optimizer, make_update
+from agon_jax.update import init_state, make_update
 
 
 def train(
@@ -31,13 +31,7 @@ def train(
       The stacked adapters [P, ...].
     """
     actor, grpo = parts.actor, config.grpo
-    optimizer = make_optimizer(
-        learning_rate=grpo.learning_rate,
-        steps=parts.steps,
-        warmup=grpo.warmup,
-        weight_decay=grpo.weight_decay,
-        max_grad_norm=grpo.max_grad_norm,
-    )
+    optimizer = setup.make_optimizer(config, parts.steps)
     adapters = setup.make_adapters(config, actor.base, game.policies)
     state = jax.device_put(init_state(adapters, optimizer), sharding.replicated(actor.mesh))
     checkpoints = Checkpoints(workdir / "checkpoints")
@@ -45,6 +39,7 @@ def train(
     first = int(state.step)
     update = make_update(parts.learner, optimizer, setup.make_objective(config), actor.mesh)
 
+    display.say(setup.memory(actor.base, state))
     log = RunLog(workdir, first_step=first, tensorboard=config.log.tensorboard)
     display.begin(workdir.name, total=parts.steps, done=first)
     for step in range(first, parts.steps):

@@ -18,14 +18,17 @@ def get_config():
     c.base = "Qwen/Qwen3-0.6B"  # local folder, hub id, or "tiny" (the bundled base)
     c.dtype = "bfloat16"  # of weights, activations and KV cache; adapters are always float32
     c.mesh = (1, -1, 1)  # devices on (data, fsdp, tensor); -1 takes what is left
+    c.thinking = True  # the thinking switch of chat templates that have one (Qwen3, Qwen3.5)
     c.task = "math"  # the referee and its prompts: math | operators (the tiny world)
     c.methods = ("adv",)  # of job "compare": grpo, self_refine, coop, adv, margin, tie_break, fixed_roles
 
     # The two policies: LoRA adapters on one frozen base.
     c.lora.rank = 16
     c.lora.alpha = 32.0  # [open] the update is scaled by alpha / rank
-    c.lora.targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    c.lora.rslora = False  # True: the update is scaled by alpha / sqrt(rank)
+    c.lora.targets = (".*",)  # regular expressions over module names: (".*",) is every linear layer
     c.lora.noise = 1e-3  # [open] std of policy A's B matrices; policy B starts at zero
+    c.init_adapters = ""  # PEFT folders to start from: one that holds policy_a and policy_b, or "A,B"
 
     # The game. In job "compare", what defines a method (agon_jax/methods.py) takes its place.
     c.game.policies = 2

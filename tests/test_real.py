@@ -40,10 +40,11 @@ SMOLLM_CHATS = (
         {"role": "user", "content": "Is the sky blue? Answer yes or no."},
     ],
     [
-        {"role": "user", "content": "Why do leaves fall in autumn?"},
-        {"role": "assistant", "content": "Trees drop them to save water."},
-        {"role": "user", "content": "Explain this to a child in two sentences."},
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "Hello! How can I help?"},
+        {"role": "user", "content": "Tell me about the planet Mars."},
     ],
+    [{"role": "user", "content": "Write a Python function that adds two numbers."}],
 )
 
 
@@ -156,12 +157,9 @@ def test_gemma_short_prompts(gemma):
 def test_gemma_across_the_window(gemma):
     """A prompt beyond the window of 512, one that grows past it, and one that is mostly padding."""
     tokenizer, hf, both = gemma
-    window = hf.config.sliding_window
-    long, middle = (tokenizer(story(n)).input_ids for n in (70, 45))
-    rows = [long[:1] + long[-(window + 99) :], middle[:1] + middle[-(window - 9) :]]
-    rows.append(tokenizer(GEMMA_PROMPTS[0]).input_ids)
-    assert len(rows[0]) > window > len(rows[1]) > window - 16
-    compare(hf, both, rows, 16, (tokenizer.eos_token_id,), tokenizer.decode)
+    rows = [tokenizer(text).input_ids for text in (story(70), story(56), GEMMA_PROMPTS[0])]
+    assert len(rows[0]) > 600 > hf.config.sliding_window > len(rows[1]) > 500
+    compare(hf, both, rows, 24, (tokenizer.eos_token_id,), tokenizer.decode)
 
 
 def test_gemma_logits(gemma):

@@ -66,7 +66,7 @@ def make(tmp_path):
             pair = ("<bos>", core.token_to_id("<bos>"))
             core.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[pair])
         names = {"bos_token": "<bos>"} if "<bos>" in special else {}
-        fast = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+        fast = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="", **names)  # "" is no token
         fast.chat_template = template
         fast.save_pretrained(tmp_path)
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 257 + len(special)}))
@@ -210,7 +210,7 @@ def test_a_thinking_switch_with_other_markers_stays_off(make, think):
 def test_a_template_that_ends_a_conversation(make):
     """Without the generation prompt it writes an end: the prompt does not extend that. The prefill is
     found all the same ("" would cost the format), and a tag in the question is still none."""
-    end = "{% if not add_generation_prompt %}That was a conversation of two and it is over.<|im_end|>{% endif %}"
+    end = "{% if not add_generation_prompt %}Here the conversation of two is over.<|im_end|>{% endif %}"
     tokenizer, _ = make(OPENED.replace("{% if add_generation_prompt", end + "{% if add_generation_prompt"))
     for content in ("hi", "say <think> and <|im_end|>", ""):
         ids, prefill = tokenizer.render(user(content))

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
+from agon_jax.models.lora import insert
 from agon_jax.models.names import PREFIXES, Path, hf_name, layout
 from agon_jax.models.tensors import Tensors
 from agon_jax.sharding import sharding_of
@@ -110,10 +111,8 @@ def load(
     for path in order:
         shape, axes = specs[path]
         kept = jnp.dtype(jnp.float32) if path[-1] in _FLOAT32_LEAVES else dtype
-        node = params
-        for part in path[:-1]:
-            node = node.setdefault(part, {})
-        node[path[-1]] = _place(tensors, names[path], path, shape, kept, rules(axes) if rules else None)
+        sharding = rules(axes) if rules else None
+        insert(params, path, _place(tensors, names[path], path, shape, kept, sharding))
     if config.tie_word_embeddings:
         _check_tied_head(folder, tensors, prefix, params["embed_tokens"])
     tensors.close()
@@ -176,6 +175,14 @@ def param_specs(module: Decoder) -> dict[Path, tuple[tuple[int, ...], tuple[str 
     for path, box in jax.tree_util.tree_leaves_with_path(boxed, is_leaf=is_box):
         specs[tuple(entry.key for entry in path)] = (box.value.shape, tuple(box.names))
     return specs
+
+
+def param_shapes(module: Decoder, dtype: Any = jnp.float32) -> PyTree:
+    """The params as ShapeDtypeStructs: for what needs their shapes alone."""
+    shapes: PyTree = {}
+    for path, (shape, _) in param_specs(module).items():
+        insert(shapes, path, jax.ShapeDtypeStruct(shape, dtype))
+    return shapes
 
 
 def save_hf(

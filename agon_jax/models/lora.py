@@ -7,6 +7,7 @@ is the policy and leaving `lora` out is the reference.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +37,8 @@ def init_adapter(key: jax.Array, base: PyTree, rank: int, targets: tuple[str, ..
         hits = {path for path in shapes if re.search(pattern, path)}
         if not hits:
             raise ValueError(
-                f"lora.targets: the pattern {pattern!r} matches no linear layer; the first layer has "
-                + ", ".join(p for p in shapes if p.startswith("layers_0/"))
+                f"lora.targets: the pattern {pattern!r} matches no linear layer; the model has "
+                + ", ".join(sorted({path.rsplit("/", 1)[-1] for path in shapes}))
             )
         chosen |= hits
     adapter: PyTree = {}
@@ -47,11 +48,7 @@ def init_adapter(key: jax.Array, base: PyTree, rank: int, targets: tuple[str, ..
         bound = fan_in**-0.5
         a = jax.random.uniform(key_a, (fan_in, rank), jnp.float32, -bound, bound)
         b = noise * jax.random.normal(key_b, (rank, fan_out), jnp.float32)
-        *parents, name = path.split("/")
-        node = adapter
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = {"a": a, "b": b}
+        insert(adapter, tuple(path.split("/")), {"a": a, "b": b})
     return adapter
 
 
@@ -70,17 +67,17 @@ def stack_adapters(adapters: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *adapters)
 
 
-def merge(base: PyTree, adapter: PyTree, scale: float) -> PyTree:
-    """Base params with W + scale * A B in place of W wherever the adapter has A and B.
+def leaves(adapter: PyTree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], PyTree]]:
+    """(module path, {"a", "b"}) of every adapted layer, sorted by path."""
+    if "a" in adapter:
+        yield path, adapter
+        return
+    for name, child in sorted(adapter.items()):
+        yield from leaves(child, (*path, name))
 
-    The product is taken in float32 and rounded once to the kernel's dtype.
-    """
 
-    def walk(node, lora):
-        if "a" in lora:
-            delta = scale * lora["a"].astype(jnp.float32) @ lora["b"].astype(jnp.float32)
-            kernel = node["kernel"]
-            return node | {"kernel": (kernel.astype(jnp.float32) + delta).astype(kernel.dtype)}
-        return node | {name: walk(node[name], child) for name, child in lora.items()}
-
-    return walk(base, adapter)
+def insert(tree: PyTree, path: tuple[str, ...], value: PyTree) -> None:
+    """tree[path[0]][path[1]]... = value, making the dicts on the way."""
+    for part in path[:-1]:
+        tree = tree.setdefault(part, {})
+    tree[path[-1]] = value

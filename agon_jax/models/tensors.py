@@ -92,6 +92,10 @@ class Tensors:
             )
         return view
 
+    def raw(self, name: str) -> np.ndarray:
+        """One whole tensor, whatever its shape and dtype."""
+        return self._open(self.file_of(name)).get_tensor(name)
+
     def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """One whole tensor."""
         return self.slice_of(name, shape)[:]

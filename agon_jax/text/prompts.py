@@ -18,7 +18,6 @@ class PromptSet:
     system: str | None
     plain: str
     challenge: str
-    think: bool = True  # passed to the chat template of models with a thinking switch
 
     def draft_messages(self, problem: str) -> list[Message]:
         """The plain prompt: what a drafter and every single-policy baseline sees."""

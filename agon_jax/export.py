@@ -1,0 +1,105 @@
+"""The job `export`: the adapters of a run as PEFT folders and, on request, merged models."""
+
+from __future__ import annotations
+
+import pathlib
+
+import jax
+from rich.console import Console
+from rich.progress import Progress
+
+from agon_jax import config as config_lib
+from agon_jax import setup
+from agon_jax.checkpoint import Checkpoints
+from agon_jax.config import ConfigError
+from agon_jax.models import peft
+from agon_jax.models.convert import param_shapes
+from agon_jax.models.decoder import Decoder
+from agon_jax.models.families import from_hf, read_raw
+from agon_jax.models.lora import projections
+from agon_jax.models.merge import merge_folder
+from agon_jax.models.tensors import Tensors
+from agon_jax.update import init_state
+
+
+def export(
+    workdir: pathlib.Path, out: pathlib.Path, console: Console, *, method: str = "", merged: bool = False
+) -> None:
+    """Write `policy_a/` and `policy_b/` of a run's newest checkpoint.
+
+    Args:
+      workdir: of a run of the jobs train or compare.
+      out: where the folders go; none of them may exist.
+      method: which of a comparison's methods; not needed when it trained one.
+      merged: write whole models (`policy_a_merged/`) too, in the base's own files and dtypes.
+
+    Raises:
+      ConfigError: no run, no checkpoint or no such method there; a folder is in the way.
+      ValueError: the base is damaged.
+    """
+    config = config_lib.stored(workdir)
+    run, game = _find(config, workdir, method)
+    names = [f"policy_{letter}" for letter in "ab"[: game.policies]]
+    for name in names + [f"{name}_merged" for name in names if merged]:
+        if (out / name).exists():
+            raise ConfigError(f"--out={out}: {name} is there already; use another folder or delete it")
+    base = setup.base_folder(config.base)
+    raw = read_raw(base)
+    shapes = param_shapes(Decoder(from_hf(raw, str(base / "config.json"))))
+    fresh = config.copy_and_resolve_references()
+    with fresh.unlocked():
+        fresh.init_adapters = ""  # shapes alone are needed
+    optimizer = setup.make_optimizer(config, steps=1)
+    like = jax.eval_shape(lambda: init_state(setup.make_adapters(fresh, shapes, game.policies), optimizer))
+    checkpoints = Checkpoints(run / "checkpoints")
+    step, stacked = checkpoints.latest_step(), checkpoints.restore_adapters(like)
+    checkpoints.close()
+
+    lora, modules = config.lora, list(projections(shapes))
+    for policy, name in enumerate(names):
+        adapter = jax.tree.map(lambda leaf, policy=policy: leaf[policy], stacked)
+        peft.export_adapter(
+            out / name,
+            adapter,
+            modules,
+            alpha=lora.alpha,
+            rslora=lora.rslora,
+            base=str(base) if base.is_dir() and config.base == "tiny" else config.base,
+            prefix=peft.key_prefix(raw["model_type"]),
+        )
+        console.print(f"{out / name}: adapter of step {step}, rank {lora.rank}, alpha {lora.alpha:g}")
+        if merged:
+            _merge(base, out / f"{name}_merged", adapter, config, console)
+
+
+def _find(config, workdir: pathlib.Path, method: str):
+    """(folder that holds the checkpoints, the game) of the method to export."""
+    if config.job != "compare":
+        if method:
+            raise ConfigError(f"--method={method}: the run in {workdir} is not a comparison")
+        found = {"": workdir} if _trained(workdir) else {}
+    else:
+        found = {name: workdir / name for name in config.methods if _trained(workdir / name)}
+    if not found:
+        raise ConfigError(f"--workdir={workdir}: no checkpoint there yet")
+    if not method and len(found) > 1:
+        raise ConfigError(f"--workdir={workdir}: holds {', '.join(found)}; choose one by --method=")
+    method = method or next(iter(found))
+    if method not in found:
+        raise ConfigError(f"--method={method}: not trained in {workdir} (there: {', '.join(found)})")
+    return found[method], setup.make_game(config, method or None)
+
+
+def _trained(run: pathlib.Path) -> bool:
+    folder = run / "checkpoints"
+    return folder.is_dir() and any(child.name.isdigit() for child in folder.iterdir())
+
+
+def _merge(base: pathlib.Path, out: pathlib.Path, adapter, config, console: Console) -> None:
+    lora = config.lora
+    files = len({*map((tensors := Tensors(base)).file_of, tensors.names())})
+    with Progress(*Progress.get_default_columns(), console=console) as progress:
+        bar = progress.add_task(out.name, total=files)
+        scale = peft.lora_scale(lora.rank, lora.alpha, lora.rslora)
+        merge_folder(base, out, adapter, scale, lambda file: progress.advance(bar))
+    console.print(f"{out}: the base with the adapter merged")
