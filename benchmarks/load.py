@@ -1,21 +1,24 @@
 """Time and memory of loading a Hugging Face folder, against transformers in the same run.
 
-    python benchmarks/load.py /path/to/folder [--runs=5]
+    pip install -e '.[bench]' && python benchmarks/load.py /path/to/folder [--runs=5]
 
-For bfloat16 and float32: seconds until all weights are in memory (median of the runs, both loaders in
-turn in one process), the ratio, and the peak of anonymous host memory above the start, next to the
-size of the weights. Imports are not timed, and one load of each comes first, so files come from the
-page cache. Anonymous memory (RssAnon of /proc/self/status, every 2 ms) leaves out mapped file pages;
-where there is no /proc it is not measured. Needs torch.
+For bfloat16 and float32, both loaders in turn in one process: seconds until all weights are in host
+memory (median of the runs), the ratio, and the peak of anonymous memory above the start next to the
+size of the weights. Imports are not timed, and one load of each comes first, so that files come from
+the page cache.
 
-Both loaders may return before a byte is read (transformers leaves weights mapped that need no
-conversion), so the clock stops once every weight has been added up.
+transformers maps weights that need no conversion and returns before they are read, so the clock stops
+once a byte of every memory page has been read; the time until the return is printed beside it. Mapped
+pages are not anonymous memory (RssAnon of /proc/self/status, read every 2 ms; without /proc memory is
+not measured).
 """
 
 import argparse
 import contextlib
 import ctypes
+import dataclasses
 import gc
+import mmap
 import os
 import pathlib
 import re
@@ -24,7 +27,9 @@ import sys
 import threading
 import time
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")  # transformers loads into host memory too
+import numpy as np
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # transformers loads into host memory too
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 STATUS = pathlib.Path("/proc/self/status")
@@ -71,64 +76,75 @@ class Peak:
 
 
 def load_ours(folder, dtype):
-    """Our loader; returns the bytes of the weights."""
+    """The weights as NumPy arrays, which share their memory."""
     import jax
 
     from agon_jax.models import load
 
-    leaves = jax.tree.leaves(load(folder, dtype=dtype)[1])
-    jax.block_until_ready([leaf.sum() for leaf in leaves])
-    return sum(leaf.nbytes for leaf in leaves)
+    leaves = jax.block_until_ready(jax.tree.leaves(load(folder, dtype=dtype)[1]))
+    return [np.asarray(leaf) for leaf in leaves]
 
 
 def load_theirs(folder, dtype):
-    """transformers' loader; returns the bytes of the weights (a tied head once)."""
+    """The same from transformers; a tied head counts once."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.sum()
-    return sum(weight.nbytes for weight in model.parameters())
+    return [weight.detach().view(torch.uint8).numpy() for weight in model.parameters()]
 
 
 LOADERS = {"agon_jax": load_ours, "transformers": load_theirs}
 
 
+@dataclasses.dataclass
+class Load:
+    """One load: seconds until all is read and until the return, peak anonymous bytes, bytes of weights."""
+
+    seconds: float
+    returned: float
+    peak: int | None
+    size: int
+
+
+def load_once(loader, folder, dtype):
+    with Peak() as peak:
+        start = time.perf_counter()
+        weights = loader(folder, dtype)
+        returned = time.perf_counter() - start
+        for weight in weights:
+            weight.reshape(-1).view(np.uint8)[:: mmap.PAGESIZE].max()
+        seconds = time.perf_counter() - start
+    return Load(seconds, returned, peak.bytes, sum(weight.nbytes for weight in weights))
+
+
 def measure(folder, dtype, runs):
-    """Name -> (median seconds, all seconds, peak anonymous bytes or None, bytes of the weights)."""
-    seconds, peaks, sizes = ({name: [] for name in LOADERS} for _ in range(3))
-    for run in range(runs + 1):
+    """Name -> its loads, in turn; a first one of each warms up."""
+    loads = {name: [] for name in LOADERS}
+    for _ in range(runs + 1):
         for name, loader in LOADERS.items():
-            with Peak() as peak:
-                start = time.perf_counter()
-                size = loader(folder, dtype)
-                took = time.perf_counter() - start
-            if run:  # the first one warms up
-                seconds[name].append(took)
-                peaks[name].append(peak.bytes)
-                sizes[name].append(size)
-    return {
-        name: (
-            statistics.median(seconds[name]),
-            seconds[name],
-            None if None in peaks[name] else max(peaks[name]),
-            sizes[name][0],
-        )
-        for name in LOADERS
-    }
+            loads[name].append(load_once(loader, folder, dtype))
+    return {name: every[1:] for name, every in loads.items()}
 
 
-def report(dtype, results):
-    for name, (median, seconds, peak, size) in results.items():
-        memory = "not measured" if peak is None else f"{peak / 1e6:,.0f} MB ({peak / size:.2f} x the weights)"
+def report(dtype, loads):
+    medians = {}
+    for name, every in loads.items():
+        seconds = [load.seconds for load in every]
+        returned = statistics.median(load.returned for load in every)
+        medians[name], size, memory = (statistics.median(seconds), returned), every[0].size, "not measured"
+        if every[0].peak is not None:
+            peak = max(load.peak for load in every)
+            memory = f"{peak / 1e6:,.0f} MB ({peak / size:.2f} x the weights)"
         print(
-            f"{dtype:8} {name:12} {median:6.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
-            f"{size / 1e6:,.0f} MB of weights, peak anonymous memory {memory}"
+            f"{dtype:8} {name:12} {medians[name][0]:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}; "
+            f"returned after {returned:.2f}), weights {size / 1e6:,.0f} MB, peak anonymous memory {memory}"
         )
-    ratio = results["agon_jax"][0] / results["transformers"][0]
-    print(f"{dtype:8} agon_jax takes {ratio:.2f} x transformers' time", flush=True)
+    read, returned = (a / b for a, b in zip(medians["agon_jax"], medians["transformers"], strict=True))
+    print(
+        f"{dtype:8} agon_jax takes {read:.2f} x transformers' time (until the return: {returned:.2f} x)",
+        flush=True,
+    )
 
 
 def main():

@@ -103,6 +103,7 @@ class ModelConfig:
       logit_softcap: logits become cap * tanh(logits / cap).
       per_layer_dim: width of Gemma 4's per-layer embeddings; 0 has none.
       per_layer_vocab: rows of their table.
+      per_layer_count: layers that the table has entries for.
       layer_scalar: every layer ends with a product by a stored scalar.
     """
 
@@ -118,6 +119,7 @@ class ModelConfig:
     logit_softcap: float | None = None
     per_layer_dim: int = 0
     per_layer_vocab: int = 0
+    per_layer_count: int = 0
     layer_scalar: bool = False
 
     @property

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import pathlib
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import flax.linen as nn
@@ -13,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 
+from agon_jax.models.config import Layer, ModelConfig
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
 from agon_jax.models.lora import insert
@@ -104,34 +108,52 @@ def load(
     names = {path: hf_name(path, prefix) for path in specs}
     # All that can be said without reading a byte of a weight is said first.
     _check_all_used(folder, tensors.names(), names.values(), module)
-    order = sorted(specs, key=lambda path: tensors.file_of(names[path]))
-    for path in order:
-        tensors.slice_of(names[path], layout(path, specs[path][0]).shape)
-    params: PyTree = {}
-    for path in order:
-        shape, axes = specs[path]
-        kept = jnp.dtype(jnp.float32) if path[-1] in _FLOAT32_LEAVES else dtype
-        sharding = rules(axes) if rules else None
-        insert(params, path, _place(tensors, names[path], path, shape, kept, sharding))
+    for path, (shape, _) in specs.items():
+        tensors.check(names[path], layout(path, shape).shape)
     if config.tie_word_embeddings:
-        _check_tied_head(folder, tensors, prefix, params["embed_tokens"])
+        _check_tied_head(folder, tensors, prefix, specs[("embed_tokens",)][0])
+
+    def view(path: Path) -> np.ndarray:
+        stored = layout(path, specs[path][0])
+        return stored.to_ours(tensors.view(names[path], stored.shape))
+
+    def place(path: Path, values: np.ndarray) -> jax.Array:
+        kept = jnp.dtype(jnp.float32) if path[-1] in _FLOAT32_LEAVES else dtype
+        return _place(values, kept, rules(specs[path][1]) if rules else None)
+
+    params: PyTree = {}
+    file_of = lambda path: tensors.file_of(names[path])
+    with ThreadPoolExecutor(2) as pool:  # one tensor is read while another goes to its device
+        for _, members in itertools.groupby(sorted(specs, key=file_of), key=file_of):
+            paths = list(members)
+            for path, array in zip(paths, pool.map(place, paths, map(view, paths)), strict=True):
+                insert(params, path, array)
     tensors.close()
     return module, params
 
 
-def _place(tensors: Tensors, name: str, path: Path, shape, dtype, sharding) -> jax.Array:
-    """One tensor on its devices."""
-    stored = layout(path, shape)
+def _place(view: np.ndarray, dtype: Any, sharding: Any) -> jax.Array:
+    """A view of a file -> an array on its devices, of which each reads its own part."""
     if sharding is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    whole = []  # read once, also where several devices hold a copy
 
     def part(index: tuple[slice, ...]) -> np.ndarray:
-        if not whole:
-            whole.append(stored.to_ours(tensors.read(name, stored.shape)))
-        return np.ascontiguousarray(whole[0][index]).astype(dtype, copy=False)
+        piece = view[index]
+        if piece.flags.f_contiguous and piece.ndim == 2:  # a transposed kernel: in the file's order
+            return piece if piece.dtype == dtype else _copy(piece.T, dtype).T
+        return _copy(piece, dtype)
 
-    return jax.make_array_from_callback(shape, sharding, part)
+    return jax.make_array_from_callback(view.shape, sharding, part)
+
+
+def _copy(piece: np.ndarray, dtype: Any) -> np.ndarray:
+    """A copy that a CPU device can use where it lies (it wants 64-byte alignment)."""
+    size = piece.size * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    begin = -raw.ctypes.data % 64
+    copy = raw[begin : begin + size].view(dtype).reshape(piece.shape)
+    np.copyto(copy, piece, casting="unsafe")
+    return copy
 
 
 def _prefix(folder: pathlib.Path, names: set[str]) -> str:
@@ -154,27 +176,49 @@ def _check_all_used(folder: pathlib.Path, stored: set[str], used: Iterable[str],
             raise ValueError(f"{folder}: tensor {name} has no place in the model")
 
 
-def _check_tied_head(folder: pathlib.Path, tensors: Tensors, prefix: str, embedding: jax.Array) -> None:
+def _check_tied_head(folder: pathlib.Path, tensors: Tensors, prefix: str, shape: tuple[int, ...]) -> None:
     """A tied model may still store a head; then it must be the embedding."""
-    name = hf_name(("lm_head",), prefix)
-    if name not in tensors.names():
-        return
-    head, table = tensors.read(name, embedding.shape), hf_name(("embed_tokens",), prefix)
-    if not np.array_equal(head, tensors.read(table, embedding.shape)):
+    head, table = hf_name(("lm_head",), prefix), hf_name(("embed_tokens",), prefix)
+    if head in tensors.names() and not np.array_equal(tensors.view(head, shape), tensors.view(table, shape)):
         raise ValueError(
             f"{folder}: config.json ties the head to the embedding (tie_word_embeddings), but the "
-            f"stored {name} differs from {table}"
+            f"stored {head} differs from {table}"
         )
 
 
 def param_specs(module: Decoder) -> dict[Path, tuple[tuple[int, ...], tuple[str | None, ...]]]:
-    """Path -> (shape, logical axes) of every parameter, without allocating any."""
-    boxed = jax.eval_shape(module.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
-    specs = {}
+    """Path -> (shape, logical axes) of every parameter, without allocating any.
+
+    Layers that are alike have the same parameters, so one of each kind is traced.
+    """
+    layers, kinds = _kinds(module.config)
+    config = dataclasses.replace(module.config, layers=layers)
+    few = module.clone(config=config, rows=None, remat=False)
+    boxed = jax.eval_shape(few.init, jax.random.key(0), jnp.zeros((1, 1), jnp.int32))["params"]
     is_box = lambda node: isinstance(node, nn.LogicallyPartitioned)
+    specs, of_kind = {}, {}
     for path, box in jax.tree_util.tree_leaves_with_path(boxed, is_leaf=is_box):
-        specs[tuple(entry.key for entry in path)] = (box.value.shape, tuple(box.names))
+        first, *rest = (entry.key for entry in path)
+        spec = (box.value.shape, tuple(box.names))
+        if first.startswith("layers_"):
+            of_kind.setdefault(int(first.removeprefix("layers_")), {})[tuple(rest)] = spec
+        else:
+            specs[(first, *rest)] = spec
+    for i, kind in enumerate(kinds):
+        specs |= {(f"layers_{i}", *rest): spec for rest, spec in of_kind[kind].items()}
     return specs
+
+
+def _kinds(config: ModelConfig) -> tuple[tuple[Layer, ...], list[int]]:
+    """One layer of each kind, and for every layer the number of its kind."""
+    found: dict[Layer, int] = {}
+    kinds = []
+    for layer in config.layers:
+        source = getattr(layer.mixer, "kv_layer", None)
+        if source is not None:
+            layer = dataclasses.replace(layer, mixer=dataclasses.replace(layer.mixer, kv_layer=kinds[source]))
+        kinds.append(found.setdefault(layer, len(found)))
+    return tuple(found), kinds
 
 
 def param_shapes(module: Decoder, dtype: Any = jnp.float32) -> PyTree:

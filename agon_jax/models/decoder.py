@@ -100,7 +100,7 @@ class Decoder(nn.Module):
         if not c.tie_word_embeddings:
             self.lm_head = self.param("lm_head", init, (c.vocab_size, c.hidden_size))
         if c.per_layer_dim:
-            width = c.num_layers * c.per_layer_dim
+            width = c.per_layer_count * c.per_layer_dim
             self.embed_tokens_per_layer = self.param(
                 "embed_tokens_per_layer", init, (c.per_layer_vocab, width)
             )
@@ -220,10 +220,10 @@ class Decoder(nn.Module):
         return x if scale is None else x * jnp.asarray(scale**0.5, self.dtype)
 
     def _per_layer(self, tokens: Array, x: Array, adapter: Array | None) -> Array:
-        """Gemma 4's second input of every layer, [B, T, layers, per_layer_dim]."""
+        """Gemma 4's second input of every layer, [B, T, per_layer_count, per_layer_dim]."""
         c = self.config
         looked_up = self._embed(self.embed_tokens_per_layer, tokens, c.per_layer_dim)
-        shape = (*tokens.shape, c.num_layers, c.per_layer_dim)
+        shape = (*tokens.shape, c.per_layer_count, c.per_layer_dim)
         scaled = lambda y, by: (y.astype(jnp.float32) * by).astype(self.dtype)
         projected = scaled(self.per_layer_model_projection(x, adapter), c.hidden_size**-0.5)
         projected = self.per_layer_projection_norm(projected.reshape(shape))

@@ -199,6 +199,7 @@ def _gemma4(raw: Raw) -> ModelConfig:
         norm="float32",
         per_layer_dim=raw["hidden_size_per_layer_input"],
         per_layer_vocab=raw["vocab_size_per_layer_input"],
+        per_layer_count=count,
         layer_scalar=True,
         **_gemma_common(raw),
     )

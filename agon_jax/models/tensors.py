@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-_FLOATS = ("F32", "F16", "BF16", "F64")
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+class _Header(NamedTuple):
+    """Of one file: entries by tensor, and where the tensors' bytes begin."""
+
+    entries: dict[str, dict]
+    begin: int
 
 
 class Tensors:
-    """Read access to all tensors of a folder.
+    """Read access to all tensors of a folder, as views of the mapped files: nothing is copied.
 
-    One file is open at a time: a mapped file counts as memory while it is open.
+    One file is mapped at a time, since a mapped file may count as this process's memory.
 
     Raises:
       ValueError: (from every method) what is wrong, with the file and the tensor.
@@ -23,7 +31,8 @@ class Tensors:
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
-        self._file, self._handle = "", None
+        self._headers: dict[str, _Header] = {}
+        self._mapped: tuple[str, np.memmap] | None = None
         self._where = self._index()
 
     def _index(self) -> dict[str, str]:
@@ -41,61 +50,81 @@ class Tensors:
                     raise ValueError(f"{self._folder / file} is missing, but the index names it for {name}")
             return where
         if (self._folder / single).is_file():
-            return dict.fromkeys(self._open(single).keys(), single)
+            return dict.fromkeys(self._header(single).entries, single)
         pickled = sorted(p.name for p in self._folder.glob("*.bin")) + sorted(
             p.name for p in self._folder.glob("*.pt*")
         )
         hint = f"; {pickled[0]} is a pickle and pickles are never loaded" if pickled else ""
         raise ValueError(f"{self._folder} has no model.safetensors{hint}")
 
-    def _open(self, file: str) -> Any:
-        if file != self._file:
-            self.close()
+    def _header(self, file: str) -> _Header:
+        if file not in self._headers:
             path = self._folder / file
             try:
-                self._handle, self._file = safe_open(str(path), framework="np"), file
-            except (SafetensorError, OSError) as error:
+                with safe_open(str(path), framework="np"):  # the library checks the header and the size
+                    pass
+                with path.open("rb") as opened:
+                    length = int.from_bytes(opened.read(8), "little")
+                    entries = json.loads(opened.read(length))
+            except (SafetensorError, OSError, ValueError) as error:
                 raise ValueError(f"{path} is damaged or cut short: {error}") from None
-        return self._handle
+            entries.pop("__metadata__", None)
+            self._headers[file] = _Header(entries, 8 + length)
+        return self._headers[file]
+
+    def _body(self, file: str) -> np.memmap:
+        if self._mapped is None or self._mapped[0] != file:
+            self.close()
+            begin = self._header(file).begin
+            self._mapped = file, np.memmap(self._folder / file, np.uint8, "r", offset=begin)
+        return self._mapped[1]
 
     def close(self) -> None:
-        """Close the open file."""
-        self._file, self._handle = "", None
+        """Let go of the mapped file; views of it stay valid."""
+        self._mapped = None
 
     def names(self) -> set[str]:
         """All tensors of the folder."""
         return set(self._where)
 
     def file_of(self, name: str) -> str:
-        """The file that holds a tensor: reading in its order opens every file once."""
+        """The file that holds a tensor."""
         if name not in self._where:
             raise ValueError(f"{self._folder}: tensor {name} is missing")
         return self._where[name]
 
-    def slice_of(self, name: str, shape: tuple[int, ...]) -> Any:
-        """A lazy slice of one tensor; shape and dtype are asserted, no byte of it is read yet."""
-        file = self.file_of(name)
-        where = self._folder / file
-        try:
-            view = self._open(file).get_slice(name)
-        except SafetensorError:
-            raise ValueError(f"{where}: tensor {name} is missing, but the index says it is there") from None
-        if tuple(view.get_shape()) != shape:
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Assert that a tensor is there, of this shape, and not quantized; no weight is read."""
+        entry = self._entry(name)
+        where = self._folder / self._where[name]
+        if tuple(entry["shape"]) != shape:
             raise ValueError(
-                f"{where}: tensor {name} has shape {list(view.get_shape())}, "
-                f"config.json asks for {list(shape)}"
+                f"{where}: tensor {name} has shape {entry['shape']}, config.json asks for {list(shape)}"
             )
-        if view.get_dtype() not in _FLOATS:
+        if entry["dtype"] not in _DTYPES:
             raise ValueError(
-                f"{where}: tensor {name} has dtype {view.get_dtype()}; quantized weights are not "
-                f"supported (only {', '.join(_FLOATS)})"
+                f"{where}: tensor {name} has dtype {entry['dtype']}; quantized weights are not "
+                f"supported (only {', '.join(_DTYPES)})"
             )
-        return view
+
+    def view(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """A read-only view of one tensor that passed `check`."""
+        self.check(name, shape)
+        entry = self._entry(name)
+        begin, end = entry["data_offsets"]
+        return self._body(self._where[name])[begin:end].view(_DTYPES[entry["dtype"]]).reshape(shape)
 
     def raw(self, name: str) -> np.ndarray:
-        """One whole tensor, whatever its shape and dtype."""
-        return self._open(self.file_of(name)).get_tensor(name)
+        """A copy of one tensor, whatever its shape and dtype."""
+        with safe_open(str(self._folder / self.file_of(name)), framework="np") as file:
+            self._entry(name)
+            return file.get_tensor(name)
 
-    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """One whole tensor."""
-        return self.slice_of(name, shape)[:]
+    def _entry(self, name: str) -> dict:
+        file = self.file_of(name)
+        entries = self._header(file).entries
+        if name not in entries:
+            raise ValueError(
+                f"{self._folder / file}: tensor {name} is missing, but the index says it is there"
+            )
+        return entries[name]
