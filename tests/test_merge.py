@@ -49,8 +49,8 @@ def sharded(qwen3):
 
 
 def test_logits_of_the_merged_folder(sharded, noisy_adapter, tmp_path):
-    """In transformers and here: those of base and adapter. Merged with scale 1 in place of 2, with
-    B A in place of its transpose, or with one shard left out, they are off by 0.5 and more."""
+    """In transformers and here: those of base and adapter. Merged with scale 1 in place of 2, or
+    not at all, they are off by 0.5 and more."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -77,7 +77,7 @@ def test_logits_of_the_merged_folder(sharded, noisy_adapter, tmp_path):
 
 
 def test_only_adapted_tensors_change(sharded, noisy_adapter, tmp_path):
-    """Two q_proj of 24 tensors, in the files where they were; all others keep their bits, and so do
+    """Two q_proj of 24 tensors change, in the files where they were; all others keep their bits, and so do
     index and configs."""
     _, base = sharded
     adapter = noisy_adapter(models.load(base, dtype="float32")[1], targets=("q_proj",))

@@ -543,7 +543,6 @@ REFUSED = {
     "nothing to share": (GEMMA4_E4B_TEXT, {"num_kv_shared_layers": 38}, "num_kv_shared_layers=38"),
     "no full layer to share": (
         GEMMA4_E4B_TEXT, {"num_kv_shared_layers": 37}, "no layer of type full_attention"),
-    "no text config": (GEMMA3_4B, {"text_config": None}, "text_config"),
 }  # fmt: skip
 
 
@@ -566,6 +565,13 @@ def test_refused_in_the_text_config_and_beside_it():
     ):
         with pytest.raises(ValueError, match=field):
             from_hf(raw)
+
+
+@pytest.mark.parametrize("text", [None, [], "gemma3_text"])
+def test_a_text_config_that_is_none(text):
+    """It lacks what has no default; taking the fields beside it would find image sizes."""
+    with pytest.raises(ValueError, match=r"^here: text_config="):
+        from_hf(GEMMA3_4B | {"text_config": text}, where="here")
 
 
 def test_images_alone_may_be_seen_both_ways():

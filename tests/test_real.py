@@ -154,7 +154,7 @@ def test_gemma_short_prompts(gemma):
     """Three prompts of unequal lengths in one batch, 64 tokens each.
 
     First wrong token of each row: 14, 10, 14 with the global RoPE base in the layers with a window;
-    11, 5, 14 with the layer pattern shifted by one; 4, 8, 3 with queries scaled twice as much; 19, 4, 6
+    11, 5, 14 with the layer pattern shifted by one; 4, 8, 3 with queries scaled 1.26 times; 19, 4, 6
     where a decoded token misses its own key; 0 in two rows where a prompt sees its padding.
     """
     tokenizer, hf, loaded = gemma
