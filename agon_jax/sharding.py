@@ -6,7 +6,9 @@ widths split). A pod uses the same table: only the mesh shape changes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,6 +59,18 @@ def spec(axes: Sequence[str | None]) -> PartitionSpec:
 def sharding_of(mesh: Mesh) -> Callable[[Sequence[str | None]], NamedSharding]:
     """Logical axes -> NamedSharding on `mesh`."""
     return lambda axes: NamedSharding(mesh, spec(axes))
+
+
+def fitted(sharding: NamedSharding, shape: Sequence[int]) -> NamedSharding:
+    """The sharding without the mesh axes that do not divide `shape`: one kv head is on every device."""
+    sizes = sharding.mesh.shape
+
+    def keep(names: Any, size: int) -> Any:
+        parts = 1 if names is None else math.prod(sizes[n] for n in np.atleast_1d(names))
+        return names if size % parts == 0 else None
+
+    padded = (*sharding.spec, *[None] * (len(shape) - len(sharding.spec)))
+    return NamedSharding(sharding.mesh, PartitionSpec(*map(keep, padded, shape)))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

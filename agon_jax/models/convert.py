@@ -22,7 +22,7 @@ from agon_jax.models.families import read_config
 from agon_jax.models.lora import insert
 from agon_jax.models.names import PREFIXES, Path, hf_name, layout
 from agon_jax.models.tensors import Tensors
-from agon_jax.sharding import sharding_of
+from agon_jax.sharding import fitted, sharding_of
 from agon_jax.types import PyTree
 
 ShardingOf = Callable[[tuple[str | None, ...]], Any]
@@ -136,6 +136,8 @@ def _place(view: np.ndarray, dtype: Any, sharding: Any) -> jax.Array:
     """A view of a file -> an array on its devices, of which each reads its own part."""
     if sharding is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    elif isinstance(sharding, jax.sharding.NamedSharding):
+        sharding = fitted(sharding, view.shape)
 
     def part(index: tuple[slice, ...]) -> np.ndarray:
         piece = view[index]
