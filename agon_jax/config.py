@@ -227,7 +227,7 @@ def stored(workdir: pathlib.Path) -> ConfigDict:
             *parents, leaf = name.split(".")
             node = _get(config, ".".join(parents)) if parents else config
             node[leaf] = tuple(value) if isinstance(value, list) else value
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged or of another version: {error}") from None
     return config
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 
 import jax
+from ml_collections import ConfigDict
 from rich.console import Console
 from rich.progress import Progress
 
@@ -12,13 +14,14 @@ from agon_jax import config as config_lib
 from agon_jax import setup
 from agon_jax.checkpoint import Checkpoints
 from agon_jax.config import ConfigError
+from agon_jax.games.agon import Agon
 from agon_jax.models import peft
 from agon_jax.models.convert import param_shapes
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import from_hf, read_raw
 from agon_jax.models.lora import projections
 from agon_jax.models.merge import merge_folder
-from agon_jax.models.tensors import Tensors
+from agon_jax.types import PyTree
 from agon_jax.update import init_state
 
 
@@ -40,6 +43,8 @@ def export(
     config = config_lib.stored(workdir)
     run, game = _find(config, workdir, method)
     names = [f"policy_{letter}" for letter in "ab"[: game.policies]]
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out={out}: is not a folder")
     for name in names + [f"{name}_merged" for name in names if merged]:
         if (out / name).exists():
             raise ConfigError(f"--out={out}: {name} is there already; use another folder or delete it")
@@ -54,6 +59,8 @@ def export(
     checkpoints = Checkpoints(run / "checkpoints")
     step, stacked = checkpoints.latest_step(), checkpoints.restore_adapters(like)
     checkpoints.close()
+    if stacked is None:
+        raise ConfigError(f"--workdir={workdir}: no complete checkpoint there")
 
     lora, modules = config.lora, list(projections(shapes))
     for policy, name in enumerate(names):
@@ -72,7 +79,7 @@ def export(
             _merge(base, out / f"{name}_merged", adapter, config, console)
 
 
-def _find(config, workdir: pathlib.Path, method: str):
+def _find(config: ConfigDict, workdir: pathlib.Path, method: str) -> tuple[pathlib.Path, Agon]:
     """(folder that holds the checkpoints, the game) of the method to export."""
     if config.job != "compare":
         if method:
@@ -92,14 +99,19 @@ def _find(config, workdir: pathlib.Path, method: str):
 
 def _trained(run: pathlib.Path) -> bool:
     folder = run / "checkpoints"
-    return folder.is_dir() and any(child.name.isdigit() for child in folder.iterdir())
+    return folder.is_dir() and any(child.name.isdigit() and child.is_dir() for child in folder.iterdir())
 
 
-def _merge(base: pathlib.Path, out: pathlib.Path, adapter, config, console: Console) -> None:
-    lora = config.lora
-    files = len({*map((tensors := Tensors(base)).file_of, tensors.names())})
+def _merge(base: pathlib.Path, out: pathlib.Path, adapter: PyTree, config: ConfigDict, console: Console):
+    lora, part = config.lora, out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)  # of an attempt that was cut
+    scale = peft.lora_scale(lora.rank, lora.alpha, lora.rslora)
     with Progress(*Progress.get_default_columns(), console=console) as progress:
-        bar = progress.add_task(out.name, total=files)
-        scale = peft.lora_scale(lora.rank, lora.alpha, lora.rslora)
-        merge_folder(base, out, adapter, scale, lambda file: progress.advance(bar))
+        bar = progress.add_task(out.name, total=None)
+
+        def written(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        merge_folder(base, part, adapter, scale, written)
+    part.rename(out)
     console.print(f"{out}: the base with the adapter merged")

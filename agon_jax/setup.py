@@ -162,7 +162,8 @@ def make_adapters(config: ConfigDict, base: PyTree, policies: int) -> PyTree:
 
 def _adapter_folders(init_adapters: str, policies: int) -> list[pathlib.Path]:
     """The PEFT folder of each policy."""
-    folders = [pathlib.Path(part.strip()).expanduser() for part in init_adapters.split(",")]
+    parts = filter(None, map(str.strip, init_adapters.split(",")))
+    folders = [pathlib.Path(part).expanduser() for part in parts]
     if len(folders) == 1 and not (folders[0] / peft.CONFIG).is_file():  # as `export` writes them
         folders = [folders[0] / f"policy_{letter}" for letter in "ab"]
     if len(folders) < policies:

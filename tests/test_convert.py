@@ -178,12 +178,36 @@ FAULTS = {
         edit_tensors(lambda t: t.update({"model.layers.0.self_attn.q_proj.bias": np.zeros(64, np.float32)})),
         ["model.layers.0.self_attn.q_proj.bias", "no place"],
     ),
+    "keys of a layer that is not there": (
+        edit_tensors(lambda t: t.update({"model.layers.7.self_attn.k_proj.weight": t[UP].copy()})),
+        ["model.layers.7.self_attn.k_proj.weight", "no place"],
+    ),
+    "quantized tensor": (
+        edit_tensors(lambda t: t.update({UP: np.zeros((48, 32), np.int8)})),
+        [SINGLE, UP, "dtype I8", "quantized"],
+    ),
     "file cut short": (lambda f: cut(f / SINGLE, 100), [SINGLE, "cut short"]),
     "empty file": (lambda f: (f / SINGLE).write_bytes(b""), [SINGLE, "cut short"]),
     "shard absent": (shard_then(lambda f, where: (f / where[UP]).unlink()), [SECOND, "is missing"]),
     "shard cut short": (shard_then(lambda f, where: cut(f / where[UP], 100)), [SECOND, "cut short"]),
     "tensor missing in its shard": (shard_then(drop_from_shard), [Q_NORM, "missing"]),
     "tensor missing in the index": (shard_then(drop_from_index), [Q_NORM, "missing"]),
+    "index names an absent file": (
+        shard_then(
+            lambda f, where: (f / INDEX).write_text(
+                json.dumps({"weight_map": where | {UP: "else.safetensors"}})
+            )
+        ),
+        ["else.safetensors", "is missing", UP],
+    ),
+    "index leads out of the folder": (
+        shard_then(
+            lambda f, where: (f / INDEX).write_text(
+                json.dumps({"weight_map": where | {UP: "../x.safetensors"}})
+            )
+        ),
+        [INDEX, "../x.safetensors", UP],
+    ),
     "index is not JSON": (shard_then(lambda f, _: (f / INDEX).write_text("{")), [INDEX, "damaged"]),
     "index without a map": (shard_then(lambda f, _: (f / INDEX).write_text("{}")), [INDEX, "weight_map"]),
     "pickles only": (pickle_only, ["no model.safetensors", "pytorch_model.bin", "never loaded"]),

@@ -26,9 +26,9 @@ def adapter_of(**pairs):
 
 
 def merge(base, out, adapter, scale=2.0):
-    files = []
-    merge_folder(base, out, adapter, scale, files.append)
-    return files
+    steps = []
+    merge_folder(base, out, adapter, scale, lambda done, total: steps.append((done, total)))
+    return steps
 
 
 def all_tensors(folder):
@@ -64,8 +64,10 @@ def test_logits_of_the_merged_folder(sharded, noisy_adapter, tmp_path):
     assert np.abs(forward(1.0, with_adapter) - wanted).max() > 0.5
 
     out = tmp_path / "new" / "merged"
-    files = merge(base, out, adapter)
-    assert files == sorted(path.name for path in base.glob("*.safetensors"))
+    steps = merge(base, out, adapter)
+    files = sorted(path.name for path in base.glob("*.safetensors"))
+    assert sorted(path.name for path in out.glob("*.safetensors")) == files
+    assert steps == [(i + 1, len(files)) for i in range(len(files))]
     merged, info = AutoModelForCausalLM.from_pretrained(str(out), output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     with torch.no_grad():

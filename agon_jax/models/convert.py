@@ -172,9 +172,11 @@ def _check_all_used(folder: pathlib.Path, stored: set[str], used: Iterable[str],
     for name in sorted(stored - set(used)):
         own = _OWN_KV.search(name)
         # Layers that use another layer's keys and values may still be stored with their own.
-        idle = own and int(own[1]) < len(layers) and getattr(layers[int(own[1])].mixer, "kv_layer", None)
+        idle = None
+        if own and int(own[1]) < len(layers):
+            idle = getattr(layers[int(own[1])].mixer, "kv_layer", None)
         tied = module.config.tie_word_embeddings and name.endswith("lm_head.weight")
-        if not (_SKIPPED.search(name) or tied or (own and idle is not None)):
+        if not (_SKIPPED.search(name) or tied or idle is not None):
             raise ValueError(f"{folder}: tensor {name} has no place in the model")
 
 

@@ -61,13 +61,15 @@ def read_raw(folder: pathlib.Path) -> Raw:
 def from_hf(raw: Raw, where: str = "config.json") -> ModelConfig:
     """ModelConfig of a parsed config.json (both spellings where transformers changed them)."""
     model_type = raw.get("model_type")
-    if model_type not in _FAMILIES:
+    if not isinstance(model_type, str) or model_type not in _FAMILIES:
         raise ValueError(
             f"{where}: model_type {model_type!r} is not a causal LM supported here "
             f"(supported: {', '.join(_FAMILIES)})"
         )
     build, defaults = _FAMILIES[model_type]
     text = raw.get("text_config", raw)  # a multimodal file nests the language model's fields
+    if not isinstance(text, dict):
+        raise ValueError(f"{where}: text_config={text!r} holds no JSON object")
     fields = defaults | {name: value for name, value in text.items() if value is not None}
     if "hidden_size_per_layer_input" in text:  # the one null that does not mean the default
         fields["hidden_size_per_layer_input"] = text["hidden_size_per_layer_input"] or 0
@@ -79,11 +81,32 @@ def from_hf(raw: Raw, where: str = "config.json") -> ModelConfig:
             for name, allowed in _NEUTRAL.items():
                 if source.get(name) not in allowed:
                     raise ValueError(f"{name}={source[name]!r} is not supported (only {allowed[0]!r})")
-        return build(fields)
+        config = build(fields)
+        _check(config)
+        return config
     except KeyError as error:
         raise ValueError(f"{where} lacks the field {error.args[0]!r}") from None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _check(config: ModelConfig) -> None:
+    """What no tensor's shape would show."""
+    for layer in config.layers:
+        pairs = {
+            Attention: ("num_attention_heads", "num_heads", "num_key_value_heads", "num_kv_heads"),
+            DeltaNet: (
+                "linear_num_value_heads", "num_value_heads", "linear_num_key_heads", "num_key_heads"
+            ),
+        }  # fmt: skip
+        name, field, divisor_name, divisor_field = pairs[type(layer.mixer)]
+        size, divisor = getattr(layer.mixer, field), getattr(layer.mixer, divisor_field)
+        if divisor < 1 or size % divisor:
+            raise ValueError(f"{name}={size} is not a multiple of {divisor_name}={divisor}")
+    if config.per_layer_dim and config.per_layer_vocab < config.vocab_size:
+        raise ValueError(
+            f"vocab_size_per_layer_input={config.per_layer_vocab} is less than vocab_size={config.vocab_size}"
+        )
 
 
 def _llama(raw: Raw, *, qk_norm: bool = False) -> ModelConfig:
@@ -260,7 +283,8 @@ def _layer_types(raw: Raw, known: Any, usual: list[str]) -> list[str]:
 
 def _rope(raw: Raw, head_dim: int, partial: float = 1.0) -> Rope:
     """The one RoPE of a family without kinds, in the older spelling or the newer."""
-    merged = dict(raw.get("rope_scaling") or {}) | dict(raw.get("rope_parameters") or {})
+    # As in the reference, `rope_scaling` wins: people add it to a file of either spelling.
+    merged = dict(raw.get("rope_parameters") or {}) | dict(raw.get("rope_scaling") or {})
     if "rope_theta" not in merged:
         merged["rope_theta"] = raw["rope_theta"]
     merged.setdefault("partial_rotary_factor", raw.get("partial_rotary_factor", partial))
@@ -272,12 +296,12 @@ def _rope(raw: Raw, head_dim: int, partial: float = 1.0) -> Rope:
 
 
 def _ropes_by_kind(raw: Raw) -> dict[str, Raw]:
-    """Gemma 3's two RoPEs; `rope_scaling` of the older spelling concerns full layers only."""
+    """Gemma 3's two RoPEs; `rope_scaling` of the older spelling concerns full layers only, and wins."""
     given = raw.get("rope_parameters") or {}
-    full = {"rope_theta": raw.get("rope_theta", 1e6)} | dict(raw.get("rope_scaling") or {})
+    full = {"rope_theta": raw.get("rope_theta", 1e6)} | dict(given.get("full_attention") or {})
     sliding = {"rope_theta": raw.get("rope_local_base_freq", 1e4)}
     return {
-        "full_attention": full | dict(given.get("full_attention") or {}),
+        "full_attention": full | dict(raw.get("rope_scaling") or {}),
         "sliding_attention": sliding | dict(given.get("sliding_attention") or {}),
     }
 

@@ -34,7 +34,10 @@ def init_adapter(key: jax.Array, base: PyTree, rank: int, targets: tuple[str, ..
     shapes = {path: leaf.shape for path, leaf in projections(base).items()}
     chosen: set[str] = set()
     for pattern in targets:
-        hits = {path for path in shapes if re.search(pattern, path)}
+        try:
+            hits = {path for path in shapes if re.search(pattern, path)}
+        except re.error as error:
+            raise ValueError(f"lora.targets: {pattern!r} is not a regular expression: {error}") from None
         if not hits:
             raise ValueError(
                 f"lora.targets: the pattern {pattern!r} matches no linear layer; the model has "

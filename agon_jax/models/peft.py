@@ -38,6 +38,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "lora_bias": (False, None),
     "alora_invocation_tokens": (None,),
     "target_parameters": (None, []),
+    # Inits that leave W as it is. PiSSA, OLoRA, CorDA and others replace W, here and at every load.
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
+    "use_qalora": (False, None),
+    "use_bdlora": (None, False),
+    "arrow_config": (None,),
+    "kasa_config": (None,),
+    "velora_config": (None,),
+    "monteclora_config": (None,),
+    "trainable_token_indices": (None,),
 }
 
 
@@ -125,11 +134,13 @@ def import_adapter(folder: pathlib.Path, like: PyTree, *, rank: int, alpha: floa
     for field, allowed in _NEUTRAL.items():
         if field in config and config[field] not in allowed:
             raise ValueError(f"{where}: {field}={config[field]!r} is not supported (only {allowed[0]!r})")
-    mine = {"r": rank, "lora_alpha": alpha, "use_rslora": rslora}
-    for field, ours in mine.items():
-        theirs = config.get(field, False if field == "use_rslora" else None)
+    # field: (name in lora.*, the run's value, PEFT's default)
+    scaling = {
+        "r": ("rank", rank, 8), "lora_alpha": ("alpha", alpha, 8), "use_rslora": ("rslora", rslora, False)
+    }  # fmt: skip
+    for field, (name, ours, default) in scaling.items():
+        theirs = config.get(field, default)
         if theirs != ours:
-            name = {"r": "rank", "lora_alpha": "alpha", "use_rslora": "rslora"}[field]
             raise ValueError(
                 f"{where}: {field}={theirs}, but the run has lora.{name}={ours}; "
                 f"use --config.lora.{name}={theirs}"
@@ -153,6 +164,8 @@ def import_adapter(folder: pathlib.Path, like: PyTree, *, rank: int, alpha: floa
                     f"{folder / WEIGHTS}: lora_{key} of {hf_module(path)} {got}, "
                     f"wanted {list(ab[matrix].shape[::-1])}"
                 )
+            if not np.isfinite(value.astype(np.float32)).all():
+                raise ValueError(f"{folder / WEIGHTS}: lora_{key} of {hf_module(path)} is not finite")
             pair[matrix] = jnp.asarray(value.T, jnp.float32)
     return adapter
 
@@ -188,5 +201,8 @@ def _read_weights(folder: pathlib.Path) -> dict[tuple[str, ...], dict[str, np.nd
             raise ValueError(f"{path}: {name} is not a LoRA matrix as PEFT names them")
         module = match["module"]
         prefix = next(p for p in sorted(PREFIXES, key=len, reverse=True) if module.startswith(p))
-        found.setdefault(our_path(module.removeprefix(prefix)), {})[match["matrix"]] = value
+        pair = found.setdefault(our_path(module.removeprefix(prefix)), {})
+        if match["matrix"] in pair:
+            raise ValueError(f"{path}: {name} is there twice, under two prefixes")
+        pair[match["matrix"]] = value
     return found

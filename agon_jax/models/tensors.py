@@ -93,6 +93,11 @@ class Tensors:
             raise ValueError(f"{self._folder}: tensor {name} is missing")
         return self._where[name]
 
+    def check_files(self) -> None:
+        """Assert that every file is whole."""
+        for file in set(self._where.values()):
+            self._header(file)
+
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Assert that a tensor is there, of this shape, and not quantized; no weight is read."""
         entry = self._entry(name)
@@ -116,9 +121,12 @@ class Tensors:
 
     def raw(self, name: str) -> np.ndarray:
         """A copy of one tensor, whatever its shape and dtype."""
-        with safe_open(str(self._folder / self.file_of(name)), framework="np") as file:
-            self._entry(name)
-            return file.get_tensor(name)
+        dtype, path = self._entry(name)["dtype"], self._folder / self._where[name]
+        with safe_open(str(path), framework="np") as file:
+            try:
+                return file.get_tensor(name)
+            except (AttributeError, TypeError, SafetensorError) as error:
+                raise ValueError(f"{path}: tensor {name} has dtype {dtype}: {error}") from None
 
     def _entry(self, name: str) -> dict:
         file = self.file_of(name)
