@@ -26,7 +26,13 @@ from agon_jax.update import init_state
 
 
 def export(
-    workdir: pathlib.Path, out: pathlib.Path, console: Console, *, method: str = "", merged: bool = False
+    workdir: pathlib.Path,
+    out: pathlib.Path,
+    console: Console,
+    *,
+    method: str = "",
+    merged: bool = False,
+    multimodal_keys: bool = False,
 ) -> None:
     """Write `policy_a/` and `policy_b/` of a run's newest checkpoint.
 
@@ -34,6 +40,8 @@ def export(
       workdir: of a run of the jobs train or compare.
       out: where the folders go; none of them may exist.
       method: which of a comparison's methods; not needed when it trained one.
+      multimodal_keys: name layers as the multimodal class does, for servers that load that one where
+        transformers' AutoModelForCausalLM takes the text model (Qwen3.5).
       merged: write whole models (`policy_a_merged/`) too, in the base's own files and dtypes.
 
     Raises:
@@ -72,7 +80,7 @@ def export(
             alpha=lora.alpha,
             rslora=lora.rslora,
             base=str(base) if base.is_dir() and config.base == "tiny" else config.base,
-            prefix=peft.key_prefix(raw["model_type"]),
+            prefix=peft.MULTIMODAL_PREFIX if multimodal_keys else peft.key_prefix(raw["model_type"]),
         )
         console.print(f"{out / name}: adapter of step {step}, rank {lora.rank}, alpha {lora.alpha:g}")
         if merged:

@@ -20,7 +20,10 @@ from agon_jax.config import ConfigError, check_field, check_workdir, claim, vali
 _USAGE = (
     "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
 )
-_EXPORT_USAGE = "usage: python -m agon_jax.main export --workdir=DIR --out=DIR [--method=NAME] [--merged]"
+_EXPORT_USAGE = (
+    "usage: python -m agon_jax.main export --workdir=DIR --out=DIR [--method=NAME] [--merged] "
+    "[--multimodal_keys]"
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,8 +77,12 @@ def _export(argv: list[str]) -> int:
     ):
         flags.DEFINE_string(name, "", meaning, flag_values=values)
     flags.DEFINE_bool("merged", False, "write merged models too", flag_values=values)
+    flags.DEFINE_bool("multimodal_keys", False, "keys of the multimodal class", flag_values=values)
     if any(word in ("--help", "-h", "-help") for word in argv):
-        print(f"{_EXPORT_USAGE}\nWrites the run's adapters as PEFT folders, with --merged whole models too.")
+        print(
+            f"{_EXPORT_USAGE}\nWrites the run's adapters as PEFT folders, with --merged whole models "
+            "too.\n--multimodal_keys names layers as the multimodal class does (Qwen3.5 in vLLM)."
+        )
         return 0
     try:
         unexpected = values(argv)[1:]
@@ -91,7 +98,14 @@ def _export(argv: list[str]) -> int:
     workdir, out = pathlib.Path(values.workdir), pathlib.Path(values.out)
     console = Console(highlight=False, soft_wrap=True)
     try:
-        export(workdir, out, console, method=values.method, merged=values.merged)
+        export(
+            workdir,
+            out,
+            console,
+            method=values.method,
+            merged=values.merged,
+            multimodal_keys=values.multimodal_keys,
+        )
     except ValueError as error:
         raise ConfigError(_one_line(error)) from error
     return 0

@@ -184,3 +184,11 @@ def test_attention_block_by_block_is_attention(monkeypatch, block):
     whole = value_and_grads()
     monkeypatch.setattr(attention, "QUERY_BLOCK", block)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole, value_and_grads())
+
+
+@pytest.mark.parametrize("bad", [64, -1])
+def test_ids_outside_the_embedding(toy, bad):
+    """JAX would take row 63 for both, without a word."""
+    model, params = toy(num_layers=1)
+    with pytest.raises(ValueError, match=rf"ids must lie in 0\.\.63, got {min(bad, 3)}\.\.{max(bad, 3)}"):
+        model.apply({"params": params}, np.asarray([[3, bad]]))

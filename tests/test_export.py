@@ -225,6 +225,18 @@ def test_a_run_without_a_checkpoint(tmp_path, capsys, job):
     assert "no checkpoint there yet" in one_line(capsys)
 
 
+def test_keys_of_the_multimodal_class(trained, tmp_path):
+    """For a server that loads the whole checkpoint: without the segment it would ignore the adapter."""
+    assert export(trained[0], tmp_path / "out", "--multimodal_keys") == 0
+    names = load_file(tmp_path / "out" / "policy_a" / "adapter_model.safetensors")
+    start = "base_model.model.model.language_model.layers."
+    assert names and all(name.startswith(start) for name in names)
+    targets = json.loads((tmp_path / "out" / "policy_a" / "adapter_config.json").read_text())[
+        "target_modules"
+    ]
+    assert "model.language_model.layers.0.self_attn.q_proj" in targets
+
+
 @pytest.mark.parametrize("way, more", [("policy_b", []), ("policy_a_merged", ["--merged"])])
 def test_a_folder_in_the_way(trained, tmp_path, capsys, way, more):
     """Nothing of it is touched and nothing is written beside it; without --merged the merged folder's

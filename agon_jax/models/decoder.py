@@ -16,6 +16,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from agon_jax.models import config as config_lib
@@ -189,6 +190,9 @@ class Decoder(nn.Module):
 
     def _run(self, tokens, positions, context: Context, layer_caches) -> tuple[Array, list]:
         c = self.config
+        # Indexing with an id that is too large would take the last row.
+        if isinstance(tokens, np.ndarray) and np.any((tokens < 0) | (tokens >= c.vocab_size)):
+            raise ValueError(f"ids must lie in 0..{c.vocab_size - 1}, got {tokens.min()}..{tokens.max()}")
         x = self._embed(self.embed_tokens, tokens, c.hidden_size if c.scale_embeddings else None)
         per_layer = self._per_layer(tokens, x, context.adapter) if c.per_layer_dim else None
         tables, kv, new_caches = {}, {}, []

@@ -24,6 +24,7 @@ from agon_jax.types import PyTree
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # model_type -> where AutoModelForCausalLM keeps the language model. Not always where the file has it.
 _MULTIMODAL = ("gemma3", "gemma4")
+MULTIMODAL_PREFIX = "model.language_model."
 _KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")
 # Fields of an adapter_config.json that change the computation, with the values that do not.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -57,7 +58,7 @@ def lora_scale(rank: int, alpha: float, rslora: bool) -> float:
 
 def key_prefix(model_type: str) -> str:
     """Prefix of module names in transformers' AutoModelForCausalLM of a model_type."""
-    return "model.language_model." if model_type in _MULTIMODAL else "model."
+    return MULTIMODAL_PREFIX if model_type in _MULTIMODAL else "model."
 
 
 def export_adapter(
