@@ -210,7 +210,7 @@ def param_specs(module: Decoder) -> dict[Path, tuple[tuple[int, ...], tuple[str 
             specs[(first, *rest)] = spec
     for i, kind in enumerate(kinds):
         specs |= {(f"layers_{i}", *rest): spec for rest, spec in of_kind[kind].items()}
-    return specs
+    return dict(sorted(specs.items()))
 
 
 def _kinds(config: ModelConfig) -> tuple[tuple[Layer, ...], list[int]]:
