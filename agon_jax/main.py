@@ -15,7 +15,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from agon_jax.config import ConfigError, check_field, check_workdir, claim, validate
+from agon_jax.config import ConfigError, check_field, check_workdir, claim, validate, write_json
 
 _USAGE = (
     "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
@@ -180,14 +180,20 @@ def _run(config, workdir: pathlib.Path) -> int:
         except ValueError as error:
             raise ConfigError(_one_line(error)) from error
         claim(workdir, config)
-        if config.job == "compare":
-            from agon_jax.compare import compare
+        write_json(workdir / "data.json", parts.splits.summary())
+        for line in setup.describe(parts.splits):
+            display.say(line)
+        try:
+            if config.job == "compare":
+                from agon_jax.compare import compare
 
-            compare(config, parts, workdir, display)
-        else:
-            from agon_jax.train import train
+                compare(config, parts, workdir, display)
+            else:
+                from agon_jax.train import train
 
-            train(config, parts, setup.make_game(config), workdir, display)
+                train(config, parts, setup.make_game(config), workdir, display)
+        finally:
+            parts.actor.task.close()
     return 0
 
 

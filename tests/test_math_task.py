@@ -26,7 +26,7 @@ def problem(reference):
     ],
 )
 def test_verify(reference, answer, right):
-    assert TASK.verify(problem(reference), answer) is right
+    assert [grade.correct for grade in TASK.grade([problem(reference)], [answer])] == [right]
 
 
 @pytest.mark.parametrize(
