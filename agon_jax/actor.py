@@ -21,7 +21,7 @@ from agon_jax.tasks import Task
 from agon_jax.text.completion import Completion, parse
 from agon_jax.text.prompts import Message
 from agon_jax.text.tokenizer import Tokenizer
-from agon_jax.types import Problem, Prompts, PyTree, Rollouts
+from agon_jax.types import Problem, Progress, Prompts, PyTree, Rollouts
 from agon_jax.verify.grade import Grade
 
 # One thread: it only waits for the referee's own processes, batch after batch.
@@ -84,6 +84,7 @@ class Actor:
       max_attempt_tokens: a rival's summary longer than this is cut before it is shown.
       rows_per_call: rows of one sampling call at most (more are done in several calls, a rest is
         filled up, so that only this row count or a smaller training batch is ever compiled).
+      progress: of the referee on a batch of answers.
     """
 
     model: Decoder
@@ -95,6 +96,7 @@ class Actor:
     prompt_buckets: tuple[int, ...]
     max_attempt_tokens: int
     rows_per_call: int
+    progress: Progress | None = None
 
     def act(
         self,
@@ -135,7 +137,8 @@ class Actor:
             parse(text, bool(finished), prefill)
             for text, finished, (_, prefill) in zip(texts, sampled.finished, rows, strict=True)
         ]
-        judged = _REFEREE.submit(self.task.grade, list(problems), [c.answer for c in completions])
+        answers = [c.answer for c in completions]
+        judged = _REFEREE.submit(self.task.grade, list(problems), answers, self.progress)
         return Stage(list(problems), policy, prompts, sampled, texts, completions, judged)
 
     def shown_attempt(self, problem: Problem, completion: Completion) -> str:

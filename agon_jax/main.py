@@ -6,6 +6,7 @@ The only module that reads flags. A user's mistake ends in one line on stderr an
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -179,6 +180,8 @@ def _run(config, workdir: pathlib.Path) -> int:
             parts = setup.make_parts(config)
         except ValueError as error:
             raise ConfigError(_one_line(error)) from error
+        actor = dataclasses.replace(parts.actor, progress=display.judging)
+        parts = dataclasses.replace(parts, actor=actor)
         claim(workdir, config)
         write_json(workdir / "data.json", parts.splits.summary())
         for line in setup.describe(parts.splits):

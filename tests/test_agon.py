@@ -7,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from agon_jax import sample, setup
+from agon_jax import data, sample, setup
 from agon_jax.config import default
-from agon_jax.data import stream
 from agon_jax.games import agon
 from agon_jax.rewards import Weights
 from agon_jax.verify.grade import Grade
@@ -30,7 +29,7 @@ def parts():
 def play(parts, game, step=0, seed=0):
     config, p = parts
     adapters = setup.make_adapters(config, p.actor.base, game.policies)
-    problems = next(stream(p.splits.train, PROBLEMS, seed))
+    problems = next(data.stream(p.splits.train, PROBLEMS, seed))
     return agon.play(game, p.actor, adapters, problems, p.sampling, seed=seed, step=step)
 
 

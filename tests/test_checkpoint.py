@@ -73,7 +73,9 @@ def child(code, folder):
 
 
 def test_a_process_that_ends_right_after_a_save_has_saved(tmp_path):
-    assert child("c.save(t.state_at(10), {'next_index': 10}); import os; os._exit(0)", tmp_path).returncode == 0
+    assert (
+        child("c.save(t.state_at(10), {'next_index': 10}); import os; os._exit(0)", tmp_path).returncode == 0
+    )
     assert_equal(Checkpoints(tmp_path).restore(state_at(0))[0], state_at(10))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from agon_jax.text.prompts import PromptSet
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
 TASKS = ("operators", "math", "code", "reasoning_gym")
@@ -17,8 +17,11 @@ class Task(Protocol):
 
     prompts: PromptSet
 
-    def grade(self, problems: Sequence[Problem], answers: Sequence[str | None]) -> list[Grade]:
-        """A verdict on the text of each answer block; None, no answer, is wrong."""
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
+        """A verdict on the text of each answer block; None, no answer, is wrong. `progress` is called
+        with the answers judged so far and their number."""
 
     def fault(self, reference: str) -> str | None:
         """Why no answer could ever be graded against a reference; None when it is fine."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agon_jax.tasks.hiding import HIDDEN
 from agon_jax.text.prompts import CODE
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
 from agon_jax.verify.code import CodeJudge
 from agon_jax.verify.grade import Grade
 
@@ -25,13 +25,15 @@ class CodeTask:
         self._judge = CodeJudge(allow_unsandboxed=allow_unsandboxed)
         self._workers = workers
 
-    def grade(self, problems: Sequence[Problem], answers: Sequence[str | None]) -> list[Grade]:
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
         """Verdicts: right only if the last complete code block passes all tests."""
         items = [
             (answer or "", json.loads(problem.reference))
             for problem, answer in zip(problems, answers, strict=True)
         ]
-        return self._judge.grade_many(items, workers=self._workers)
+        return self._judge.grade_many(items, workers=self._workers, progress=progress)
 
     def fault(self, reference: str) -> str | None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agon_jax.tasks.hiding import hide_answer
 from agon_jax.text.prompts import MATH
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 from agon_jax.verify.math import MathPool, gradable
 
@@ -19,12 +19,14 @@ class MathTask:
     def __init__(self, workers: int = 2):
         self._workers, self._pool = workers, None
 
-    def grade(self, problems: Sequence[Problem], answers: Sequence[str | None]) -> list[Grade]:
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
         """Verdicts; a hung or crashed answer costs its own worker and is wrong."""
         if self._pool is None:  # not before it is needed: processes take a second to start
             self._pool = MathPool(self._workers)
         pairs = [(answer or "", problem.reference) for problem, answer in zip(problems, answers, strict=True)]
-        return self._pool.grade_many(pairs)
+        return self._pool.grade_many(pairs, progress, extracted=True)
 
     def fault(self, reference: str) -> str | None:
         return gradable(reference)

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from agon_jax.text import prompts
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
 OPERATORS = ("+", "-")
@@ -146,7 +146,9 @@ class OperatorsTask:
         totals = self.world.running_totals(numbers, signs)
         return totals is not None and totals[-1] == target
 
-    def grade(self, problems: Sequence[Problem], answers: Sequence[str | None]) -> list[Grade]:
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
         """Verdicts by `verify`."""
         grades = []
         for problem, answer in zip(problems, answers, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from agon_jax.tasks.hiding import hide_answer
 from agon_jax.text.prompts import MATH
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
 
@@ -18,7 +18,9 @@ class ReasoningGymTask:
 
     prompts = MATH
 
-    def grade(self, problems: Sequence[Problem], answers: Sequence[str | None]) -> list[Grade]:
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
         return [self._one(problem, answer) for problem, answer in zip(problems, answers, strict=True)]
 
     def _one(self, problem: Problem, answer: str | None) -> Grade:
