@@ -2,10 +2,17 @@
 
 import pytest
 
-from agon_jax.tasks.math import HIDDEN, MathTask
+from agon_jax.tasks.hiding import HIDDEN
+from agon_jax.tasks.math import MathTask
 from agon_jax.types import Problem
 
-TASK = MathTask()
+TASK = MathTask(workers=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def referee():
+    yield
+    TASK.close()
 
 
 def problem(reference):
