@@ -6,7 +6,9 @@ Training and evaluation act through the same object, so the two cannot drift apa
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -19,7 +21,11 @@ from agon_jax.tasks import Task
 from agon_jax.text.completion import Completion, parse
 from agon_jax.text.prompts import Message
 from agon_jax.text.tokenizer import Tokenizer
-from agon_jax.types import Problem, Prompts, PyTree, Rollouts
+from agon_jax.types import Problem, Progress, Prompts, PyTree, Rollouts
+from agon_jax.verify.grade import Grade
+
+# One thread: it only waits for the referee's own processes, batch after batch.
+_REFEREE = ThreadPoolExecutor(1, thread_name_prefix="referee")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +47,21 @@ class Stage:
     rollouts: Rollouts
     texts: list[str]
     completions: list[Completion]
-    outcome: Outcome  # float32 [B] each
+    judged: Future[list[Grade]]  # [B]; the referee works while the device goes on
+
+    @property
+    def grades(self) -> list[Grade]:
+        """[B] verdicts; waits for the referee."""
+        return self.judged.result()
+
+    @functools.cached_property
+    def outcome(self) -> Outcome:
+        """What rewards are made of, float32 [B] each; waits for the referee."""
+        return Outcome(
+            correct=np.array([grade.correct for grade in self.grades], np.float32),
+            well_formed=np.array([c.well_formed for c in self.completions], np.float32),
+            length=self.rollouts.mask.sum(axis=1).astype(np.float32),
+        )
 
     @property
     def generated_tokens(self) -> int:
@@ -64,6 +84,7 @@ class Actor:
       max_attempt_tokens: a rival's summary longer than this is cut before it is shown.
       rows_per_call: rows of one sampling call at most (more are done in several calls, a rest is
         filled up, so that only this row count or a smaller training batch is ever compiled).
+      progress: of the referee on a batch of answers.
     """
 
     model: Decoder
@@ -75,6 +96,7 @@ class Actor:
     prompt_buckets: tuple[int, ...]
     max_attempt_tokens: int
     rows_per_call: int
+    progress: Progress | None = None
 
     def act(
         self,
@@ -115,16 +137,9 @@ class Actor:
             parse(text, bool(finished), prefill)
             for text, finished, (_, prefill) in zip(texts, sampled.finished, rows, strict=True)
         ]
-        correct = [
-            c.answer is not None and self.task.verify(problem, c.answer)
-            for problem, c in zip(problems, completions, strict=True)
-        ]
-        outcome = Outcome(
-            correct=np.array(correct, np.float32),
-            well_formed=np.array([c.well_formed for c in completions], np.float32),
-            length=sampled.mask.sum(axis=1).astype(np.float32),
-        )
-        return Stage(list(problems), policy, prompts, sampled, texts, completions, outcome)
+        answers = [c.answer for c in completions]
+        judged = _REFEREE.submit(self.task.grade, list(problems), answers, self.progress)
+        return Stage(list(problems), policy, prompts, sampled, texts, completions, judged)
 
     def shown_attempt(self, problem: Problem, completion: Completion) -> str:
         """The rival's summary as a challenger may see it: answer hidden, cut at the cap."""

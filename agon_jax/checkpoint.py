@@ -1,7 +1,7 @@
 """Checkpoints: adapters, optimizer state and step, by orbax. Never the frozen base.
 
-There is no other state: samples depend on (seed, step, problem, rollout) and the problems of a
-step on (seed, step), so the step is the data position too.
+With them the position in the stream of problems. There is no other state: samples depend on
+(seed, step, problem, rollout).
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
-    def save(self, state: TrainState) -> None:
-        """Save under the state's own step."""
+    def save(self, state: TrainState, position: dict) -> None:
+        """Save under the state's own step, with the position (JSON) in the stream of problems."""
         step = int(state.step)
-        if not self._manager.save(step, args=ocp.args.StandardSave(_as_dict(state)), force=True):
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(_as_dict(state)), position=ocp.args.JsonSave(position)
+        )
+        if not self._manager.save(step, args=args, force=True):
             raise OSError(f"checkpoint of step {step} was not written to {self._manager.directory}")
 
     def latest_step(self) -> int | None:
         """Step of the newest complete checkpoint."""
         return self._manager.latest_step()
 
-    def restore(self, like: TrainState) -> TrainState | None:
-        """The newest complete state, on the shardings of `like`; None when there is none."""
+    def restore(self, like: TrainState) -> tuple[TrainState, dict] | None:
+        """The newest complete (state, position), on the shardings of `like`; None without one."""
         step = self.latest_step()
         if step is None:
             return None
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, _as_dict(like))
-        return TrainState(**self._manager.restore(step, args=ocp.args.StandardRestore(target)))
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(target), position=ocp.args.JsonRestore())
+        restored = self._manager.restore(step, args=args)
+        return TrainState(**restored.state), restored.position
 
     def restore_adapters(self, like: TrainState) -> PyTree | None:
         """The adapters of the newest complete state, on one device; `like` holds shapes alone."""
@@ -48,7 +53,8 @@ class Checkpoints:
         if step is None:
             return None
         target = jax.tree.map(place, _as_dict(like))
-        return self._manager.restore(step, args=ocp.args.StandardRestore(target))["adapters"]
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+        return self._manager.restore(step, args=args).state["adapters"]
 
     def close(self) -> None:
         """Release the folder."""

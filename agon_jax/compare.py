@@ -12,7 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from agon_jax import report, setup
+from agon_jax import report, setup, verdicts
+from agon_jax.actor import Stage
 from agon_jax.config import write_json
 from agon_jax.display import Display
 from agon_jax.evaluate import VALIDATION_STEP, cascade, one_pass
@@ -36,7 +37,9 @@ def compare(
 
         def run(game=game, folder=folder) -> list[dict]:
             adapters = train(config, parts, game, folder, display)
-            return _evaluate(config, parts, game, folder.name, adapters, display)
+            rows, final = _evaluate(config, parts, game, folder.name, adapters, display)
+            write_json(folder / "verdicts.json", verdicts.sample(final))
+            return rows
 
         rows = rows + _stored(folder / "eval.json", run)
     curves = {method: read_metrics(workdir / method / "metrics.jsonl") for method in games}
@@ -51,25 +54,22 @@ def compare(
         "curves": {method: [_curve_point(row) for row in curve] for method, curve in curves.items()},
     }
     report.write(results, workdir)
+    sampled = {method: json.loads((workdir / method / "verdicts.json").read_text()) for method in games}
+    verdicts.write_table(workdir / "verdicts.md", sampled)
     display.console.print(report.console_table(results))
     for line in report.conclusions(results):
         display.say(line)
-    display.say(f"Written to {workdir}: table.md, results.json, accuracy_length.png, training.png, "
-                f"<method>/transcripts. This command took {time.time() - started:.0f} s.")  # fmt: skip
+    display.say(
+        f"Written to {workdir}: table.md, results.json, verdicts.md, accuracy_length.png, training.png, "
+        f"<method>/transcripts. This command took {time.time() - started:.0f} s."
+    )
     return results
 
 
 def _announce(config: ConfigDict, parts: setup.Parts, games: dict[str, Agon], display: Display) -> None:
-    splits, devices = parts.splits, parts.actor.mesh.devices.ravel()
+    devices = parts.actor.mesh.devices.ravel()
     rollouts = config.data.problems_per_step * 2 * config.game.group_size
-    display.say(
-        f"Base {config.base} on {len(devices)} {devices[0].platform} device(s). "
-        f"Problems: {len(splits.train)} to train on, {len(splits.validation)} validation, "
-        f"{len(splits.heldout)} held out."
-    )
-    dropped = {name: count for name, count in splits.counts.items() if count}
-    if dropped:
-        display.say(f"Problems left out: {dropped}")
+    display.say(f"Base {config.base} on {len(devices)} {devices[0].platform} device(s).")
     display.say(
         f"Will train {', '.join(report.METHOD_NAMES[m] for m in games)}: {parts.steps} steps x {rollouts} "
         f"rollouts each, then evaluate every method on the held-out problems."
@@ -91,8 +91,9 @@ def _zero_shot(config: ConfigDict, parts: setup.Parts, display: Display) -> list
 
 def _evaluate(
     config: ConfigDict, parts: setup.Parts, game: Agon, method: str, adapters: PyTree, display: Display
-) -> list[dict]:
-    """Rows of one trained method: each policy alone, and the cascade in every direction."""
+) -> tuple[list[dict], Stage]:
+    """Rows of one trained method: each policy alone, and the cascade in every direction; and the
+    last stage of the method's own way to answer."""
     display.say(f"Evaluating {report.METHOD_NAMES[method]}")
     actor, sampling, name = parts.actor, parts.eval_sampling, report.METHOD_NAMES[method]
     act = dict(seed=config.seed)
@@ -103,19 +104,22 @@ def _evaluate(
     if game.policies == 1:
         result, stage = alone[0]
         twice, _ = cascade(actor, adapters, 0, stage, sampling, **act)
-        return [
+        rows = [
             _row(f"{name}, one pass", method, result, chosen=False),
             _row(f"{name}, two-pass", method, twice, chosen=False),
         ]
+        return rows, stage
     chosen = _best_direction(config, parts, adapters)
     rows = [
         _row(f"{name}, {letter} alone", method, alone[policy][0], chosen=False)
         for policy, letter in enumerate("AB")
     ]
     for first, label in enumerate(("A then B", "B then A")):
-        result, _ = cascade(actor, adapters, 1 - first, alone[first][1], sampling, **act)
+        result, stage = cascade(actor, adapters, 1 - first, alone[first][1], sampling, **act)
         rows.append(_row(f"{name}, {label}", method, result, chosen=chosen == first))
-    return rows
+        if chosen == first:
+            final = stage
+    return rows, final
 
 
 def _best_direction(config: ConfigDict, parts: setup.Parts, adapters: PyTree) -> int:

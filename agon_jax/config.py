@@ -17,6 +17,8 @@ from ml_collections import ConfigDict, config_dict
 from agon_jax.grpo import AGGREGATIONS
 from agon_jax.methods import METHODS
 from agon_jax.rewards import REWARDS
+from agon_jax.sources import SOURCES
+from agon_jax.tasks import TASKS
 
 JOBS = ("train", "compare", "tiny_base")
 
@@ -35,6 +37,7 @@ def default() -> ConfigDict:
             dtype="float32",
             mesh=(-1, 1, 1),
             task="operators",
+            verify=dict(workers=2, allow_unsandboxed=False),
             methods=("grpo", "adv"),
             thinking=True,
             init_adapters="",
@@ -52,6 +55,8 @@ def default() -> ConfigDict:
                 path="",
                 question_field="problem",
                 answer_field="answer",
+                shares=(0.8, 0.1, 0.1),
+                transfer=(),
                 train=3000,
                 validation=300,
                 heldout=300,
@@ -138,6 +143,13 @@ def _validate_relations(config: ConfigDict) -> None:
             f"config.grpo.completion_buckets={grpo.completion_buckets}: the last one must hold "
             f"sampling.max_new_tokens={config.sampling.max_new_tokens}"
         )
+    if abs(sum(data.shares) - 1) > 1e-6 or len(data.shares) != 3:
+        raise ConfigError(
+            f"config.data.shares={data.shares}: want three shares (train, validation, heldout) of 1"
+        )
+    for name in data.transfer:
+        if name.partition("=")[0] not in ("jsonl", *SOURCES):
+            raise ConfigError(f"config.data.transfer: unknown source {name!r}; use {', '.join(SOURCES)}")
     rows = data.problems_per_step * 2 * game.group_size // game.policies
     if rows % grpo.microbatches:
         raise ConfigError(
@@ -150,8 +162,8 @@ def _validate_relations(config: ConfigDict) -> None:
 _CHOICES = {
     "job": JOBS,
     "dtype": ("float32", "bfloat16"),
-    "task": ("operators", "math"),
-    "data.source": ("operators", "jsonl", "deepmath_hard"),
+    "task": TASKS,
+    "data.source": ("operators", "jsonl", "reasoning_gym", *SOURCES),
     "game.reward": tuple(REWARDS),
     "grpo.aggregation": tuple(AGGREGATIONS),
 }
@@ -160,7 +172,8 @@ _POSITIVE = (
     "data.problems_per_step", "data.prompt_buckets", "data.max_attempt_tokens",
     "sampling.max_new_tokens", "grpo.steps", "grpo.learning_rate", "grpo.max_grad_norm",
     "grpo.clip_low", "grpo.clip_high", "grpo.completion_buckets", "grpo.microbatches",
-    "grpo.chunk", "eval.rows_per_call", "log.checkpoint_every", "log.transcripts_every",
+    "grpo.chunk", "verify.workers", "data.shares",
+    "eval.rows_per_call", "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
 )  # fmt: skip
 _NOT_NEGATIVE = (

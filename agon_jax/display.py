@@ -48,6 +48,7 @@ class Display:
         )
         self._task, self._all, self._name = None, None, ""
         self._started, self._made, self._left = 0.0, 0, 0  # since begin(); steps left of the plan
+        self._judge, self._judging, self._judging_line = None, None, 0.0
 
     def __enter__(self) -> Display:
         if self._live:
@@ -77,9 +78,26 @@ class Display:
         self._left -= done
         self._name, self._started, self._made = name, time.perf_counter(), 0
 
+    def judging(self, done: int, total: int) -> None:
+        """Answers judged so far of a batch; shown while a batch takes longer than two seconds."""
+        now = time.perf_counter()
+        if done <= 1 or self._judging is None:
+            self._judging, self._judging_line = now, now
+        if self._live:
+            if self._judge is None and now - self._judging > 2:
+                self._judge = self._progress.add_task("judging answers", total=total)
+            if self._judge is not None:
+                self._progress.update(self._judge, completed=done, total=total)
+        elif now - self._judging_line > 30:
+            self.say(f"judging answers: {done} of {total}")
+            self._judging_line = now
+        if done == total and self._judge is not None:
+            self._progress.remove_task(self._judge)
+            self._judge = None
+
     def step(self, done: int, metrics: dict[str, float]) -> None:
         """Progress of the current piece, with its newest figures."""
-        total = self._progress.tasks[-1].total
+        total = next(task.total for task in self._progress.tasks if task.id == self._task)
         self._progress.update(self._task, completed=done)
         self._progress.advance(self._all)
         self._made, self._left = self._made + 1, self._left - 1

@@ -6,6 +6,7 @@ The only module that reads flags. A user's mistake ends in one line on stderr an
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -15,7 +16,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from agon_jax.config import ConfigError, check_field, check_workdir, claim, validate
+from agon_jax.config import ConfigError, check_field, check_workdir, claim, validate, write_json
 
 _USAGE = (
     "usage: python -m agon_jax.main --config=configs/quickstart.py [--workdir=DIR] [--config.FIELD=VALUE ...]"
@@ -179,15 +180,23 @@ def _run(config, workdir: pathlib.Path) -> int:
             parts = setup.make_parts(config)
         except ValueError as error:
             raise ConfigError(_one_line(error)) from error
+        actor = dataclasses.replace(parts.actor, progress=display.judging)
+        parts = dataclasses.replace(parts, actor=actor)
         claim(workdir, config)
-        if config.job == "compare":
-            from agon_jax.compare import compare
+        write_json(workdir / "data.json", parts.splits.summary())
+        for line in setup.describe(parts.splits):
+            display.say(line)
+        try:
+            if config.job == "compare":
+                from agon_jax.compare import compare
 
-            compare(config, parts, workdir, display)
-        else:
-            from agon_jax.train import train
+                compare(config, parts, workdir, display)
+            else:
+                from agon_jax.train import train
 
-            train(config, parts, setup.make_game(config), workdir, display)
+                train(config, parts, setup.make_game(config), workdir, display)
+        finally:
+            parts.actor.task.close()
     return 0
 
 

@@ -67,7 +67,9 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         make_adapters(config, base, _policies(config))
     else:  # the targets exist
         jax.eval_shape(lambda: make_adapters(config, base, _policies(config)))
-    task = make_task(config.task)
+    task = make_task(
+        config.task, workers=config.verify.workers, allow_unsandboxed=config.verify.allow_unsandboxed
+    )
     cap = config.data.prompt_buckets[-1]
 
     def fits(problem: Problem) -> bool:
@@ -82,9 +84,13 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         path=data.path,
         question_field=data.question_field,
         answer_field=data.answer_field,
+        task=config.task,
         sizes=(data.train, data.validation, data.heldout),
+        shares=tuple(data.shares),
+        transfer=tuple(data.transfer),
         seed=config.seed,
         fits=fits,
+        fault=task.fault,
     )
     steps = config.grpo.steps or -(-len(splits.train) // data.problems_per_step)
     sampling = config_lib.make(Sampling, config.sampling)
@@ -192,3 +198,19 @@ def memory(base: PyTree, state: TrainState) -> str:
         f"Memory: base {whole / 1e6:,.1f} MB, {policies} adapter(s) of {one / 1e6:,.1f} MB "
         f"({one / whole:.1%} of the base each), optimizer {size(state.opt_state) / 1e6:,.1f} MB"
     )
+
+
+def describe(splits: Splits) -> list[str]:
+    """What was loaded and what was left out, for people."""
+    lines = [
+        f"Problems: {len(splits.train)} to train on, {len(splits.validation)} validation, "
+        f"{len(splits.heldout)} held out."
+    ]
+    removed = {name: count for name, count in splits.counts.items() if count}
+    if removed:
+        lines.append("Rows left out: " + ", ".join(f"{count} {why}" for why, count in removed.items()) + ".")
+    for row in splits.left_out[:3]:
+        lines.append(f"  {row['where']}: {row['why']} (reference {row['reference']!r:.60})")
+    if len(splits.left_out) > 3:
+        lines.append("  more in data.json")
+    return lines

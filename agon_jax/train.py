@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from agon_jax import setup, sharding
 from agon_jax.checkpoint import Checkpoints
-from agon_jax.data import batch_at
+from agon_jax.data import stream
 from agon_jax.display import Display
 from agon_jax.games.agon import Agon, play, round_metrics, to_batch
 from agon_jax.logs import RunLog
@@ -35,7 +35,10 @@ def train(
     adapters = setup.make_adapters(config, actor.base, game.policies)
     state = jax.device_put(init_state(adapters, optimizer), sharding.replicated(actor.mesh))
     checkpoints = Checkpoints(workdir / "checkpoints")
-    state = checkpoints.restore(state) or state
+    batches = stream(parts.splits.train, config.data.problems_per_step, config.seed)
+    if restored := checkpoints.restore(state):
+        state, position = restored
+        batches.set_state(position)
     first = int(state.step)
     update = make_update(parts.learner, optimizer, setup.make_objective(config), actor.mesh)
 
@@ -44,7 +47,7 @@ def train(
     display.begin(workdir.name, total=parts.steps, done=first)
     for step in range(first, parts.steps):
         started = time.perf_counter()
-        problems = batch_at(parts.splits.train, config.data.problems_per_step, step, config.seed)
+        problems = next(batches)
         round_ = play(game, actor, state.adapters, problems, parts.sampling, seed=config.seed, step=step)
         sampled = time.perf_counter()
         batch = place(to_batch(game, round_, grpo.completion_buckets), actor.mesh)
@@ -62,7 +65,7 @@ def train(
         if step % config.log.transcripts_every == 0:
             log.transcripts(step, round_)
         if (step + 1) % config.log.checkpoint_every == 0 or step + 1 == parts.steps:
-            checkpoints.save(state)
+            checkpoints.save(state, batches.get_state())
         display.step(step + 1, metrics)
     log.close()
     checkpoints.close()

@@ -9,12 +9,14 @@ Shape letters used across the project:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 PyTree = Any
+Progress = Callable[[int, int], None]  # called with (done, total)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,9 @@ def get_config():
     c.dtype = "bfloat16"  # of weights, activations and KV cache; adapters are always float32
     c.mesh = (1, -1, 1)  # devices on (data, fsdp, tensor); -1 takes what is left
     c.thinking = True  # the thinking switch of chat templates that have one (Qwen3, Qwen3.5)
-    c.task = "math"  # the referee and its prompts: math | operators (the tiny world)
+    c.task = "math"  # the referee and its prompts: math | code | reasoning_gym | operators (the tiny world)
+    c.verify.workers = 2  # processes of the referee
+    c.verify.allow_unsandboxed = False  # True: programs of task "code" run without a sandbox where none is
     c.methods = ("adv",)  # of job "compare": grpo, self_refine, coop, adv, margin, tie_break, fixed_roles
 
     # The two policies: LoRA adapters on one frozen base.
@@ -42,10 +44,14 @@ def get_config():
     c.game.weights.length = 0.5  # [open] tie_break only: both right, and shorter than the rival
 
     # Problems.
-    c.data.source = "deepmath_hard"  # operators | jsonl | deepmath_hard
-    c.data.path = ""  # local copy; the file of source "jsonl"
+    # deepmath_hard | gsm8k | math500 | aime24 | aime25 | amc23 | codecontests_easy | jsonl |
+    # reasoning_gym | operators
+    c.data.source = "deepmath_hard"
+    c.data.path = ""  # local copy; the file of "jsonl"; "leg_counting,chain_sum:500" for reasoning_gym
     c.data.question_field = "problem"  # of a JSONL row
     c.data.answer_field = "answer"  # of a JSONL row
+    c.data.shares = (0.8, 0.1, 0.1)  # of a content hash: train, validation, held-out; rows never move
+    c.data.transfer = ("math500", "gsm8k_test")  # what overlaps with these is not trained on
     c.data.train = 3000  # [2nd] at most
     c.data.validation = 300  # picks the direction of the cascade
     c.data.heldout = 300

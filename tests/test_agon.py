@@ -1,16 +1,17 @@
 """One round of the game with the bundled base: roles, groups, prompts, batch."""
 
 import dataclasses
+from concurrent.futures import Future
 
 import jax
 import numpy as np
 import pytest
 
-from agon_jax import sample, setup
+from agon_jax import data, sample, setup
 from agon_jax.config import default
-from agon_jax.data import batch_at
 from agon_jax.games import agon
 from agon_jax.rewards import Weights
+from agon_jax.verify.grade import Grade
 
 K, PROBLEMS = 4, 3
 
@@ -28,7 +29,7 @@ def parts():
 def play(parts, game, step=0, seed=0):
     config, p = parts
     adapters = setup.make_adapters(config, p.actor.base, game.policies)
-    problems = batch_at(p.splits.train, PROBLEMS, 0, seed)
+    problems = next(data.stream(p.splits.train, PROBLEMS, seed))
     return agon.play(game, p.actor, adapters, problems, p.sampling, seed=seed, step=step)
 
 
@@ -145,6 +146,13 @@ def test_samples_of_a_step_do_not_depend_on_how_rows_are_split_into_calls(parts)
         np.testing.assert_array_equal(a.stage.rollouts.tokens, b.stage.rollouts.tokens)
 
 
+def judged(stage, correct):
+    """The stage under other verdicts."""
+    verdicts = Future()
+    verdicts.set_result([Grade(bool(c), None, "") for c in correct])
+    return dataclasses.replace(stage, judged=verdicts)
+
+
 def test_exchange_metrics_by_hand(parts):
     round_ = play(parts, GAME)
     d, c = round_.drafts.stage, round_.challenges.stage
@@ -155,13 +163,8 @@ def test_exchange_metrics_by_hand(parts):
     challenge_right[n // 4 :] = 1  # challenges: all but the first quarter right
     fake = dataclasses.replace(
         round_,
-        drafts=dataclasses.replace(
-            round_.drafts, stage=dataclasses.replace(d, outcome=d.outcome._replace(correct=right))
-        ),
-        challenges=dataclasses.replace(
-            round_.challenges,
-            stage=dataclasses.replace(c, outcome=c.outcome._replace(correct=challenge_right)),
-        ),
+        drafts=dataclasses.replace(round_.drafts, stage=judged(d, right)),
+        challenges=dataclasses.replace(round_.challenges, stage=judged(c, challenge_right)),
     )
     metrics = agon.round_metrics(GAME, fake, 0)
     # wrong drafts all converted; half of the right drafts kept

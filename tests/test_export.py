@@ -54,7 +54,7 @@ def save(run, config, base, policies, step=3, where=None):
     state = dataclasses.replace(state, step=jnp.int32(step))
     state = jax.device_put(state, where or jax.devices()[0])
     checkpoints = Checkpoints(run / "checkpoints")
-    checkpoints.save(state)
+    checkpoints.save(state, {"next_index": 0})
     checkpoints.close()
     return adapters
 

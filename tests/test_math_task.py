@@ -2,10 +2,17 @@
 
 import pytest
 
-from agon_jax.tasks.math import HIDDEN, MathTask
+from agon_jax.tasks.hiding import HIDDEN
+from agon_jax.tasks.math import MathTask
 from agon_jax.types import Problem
 
-TASK = MathTask()
+TASK = MathTask(workers=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def referee():
+    yield
+    TASK.close()
 
 
 def problem(reference):
@@ -26,7 +33,7 @@ def problem(reference):
     ],
 )
 def test_verify(reference, answer, right):
-    assert TASK.verify(problem(reference), answer) is right
+    assert [grade.correct for grade in TASK.grade([problem(reference)], [answer])] == [right]
 
 
 @pytest.mark.parametrize(

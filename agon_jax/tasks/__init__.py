@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from agon_jax.text.prompts import PromptSet
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
+from agon_jax.verify.grade import Grade
+
+TASKS = ("operators", "math", "code", "reasoning_gym")
 
 
 class Task(Protocol):
-    """The referee of the game: pure functions on strings."""
+    """The referee of the game."""
 
     prompts: PromptSet
 
-    def verify(self, problem: Problem, answer: str) -> bool:
-        """True when `answer` (the text of the answer block) solves the problem."""
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
+        """A verdict on the text of each answer block; None, no answer, is wrong. `progress` is called
+        with the answers judged so far and their number."""
+
+    def fault(self, reference: str) -> str | None:
+        """Why no answer could ever be graded against a reference; None when it is fine."""
 
     def hide(self, problem: Problem, summary: str, answer: str) -> str:
         """The summary as a rival may see it: the final answer hidden."""
 
+    def close(self) -> None:
+        """End the referee's own processes."""
 
-def make_task(name: str) -> Task:
-    """The task called `name`: "operators" (the bundled tiny world) or "math"."""
+
+def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False) -> Task:
+    """The task called `name`.
+
+    Args:
+      name: one of TASKS.
+      workers: processes of the referee.
+      allow_unsandboxed: run programs of task "code" without a sandbox where there is none: they can
+        then do whatever the user can.
+    """
     if name == "operators":
         from agon_jax.tasks.operators import OperatorsTask
 
@@ -29,5 +49,13 @@ def make_task(name: str) -> Task:
     if name == "math":
         from agon_jax.tasks.math import MathTask
 
-        return MathTask()
-    raise ValueError(f"unknown task {name!r}: use 'operators' or 'math'")
+        return MathTask(workers)
+    if name == "code":
+        from agon_jax.tasks.code import CodeTask
+
+        return CodeTask(workers, allow_unsandboxed)
+    if name == "reasoning_gym":
+        from agon_jax.tasks.reasoning_gym import ReasoningGymTask
+
+        return ReasoningGymTask()
+    raise ValueError(f"unknown task {name!r}: use {', '.join(TASKS)}")

@@ -1,73 +1,41 @@
-"""Mathematics with a reference answer: math-verify decides equivalence."""
+"""Mathematics with a reference answer; the referee is `verify.math`, in processes of its own."""
 
 from __future__ import annotations
 
-import dataclasses
-import re
+from collections.abc import Sequence
 
-from agon_jax.text import prompts
-from agon_jax.types import Problem
+from agon_jax.tasks.hiding import hide_answer
+from agon_jax.text.prompts import MATH
+from agon_jax.types import Problem, Progress
+from agon_jax.verify.grade import Grade
+from agon_jax.verify.math import MathPool, gradable
 
-HIDDEN = "[hidden]"
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 
-
-@dataclasses.dataclass(frozen=True)
 class MathTask:
     """Referee of free-form mathematics."""
 
-    prompts: prompts.PromptSet = prompts.MATH
+    prompts = MATH
 
-    def verify(self, problem: Problem, answer: str) -> bool:
-        """True when the answer equals the reference; an empty side is never right."""
-        from math_verify import parse, verify
+    def __init__(self, workers: int = 2):
+        self._workers, self._pool = workers, None
 
-        if not answer.strip() or not problem.reference.strip():
-            return False
-        # No signal-based limits: they fail outside the main thread.
-        read = lambda text: parse(_delimited(text), parsing_timeout=None)
-        gold = read(problem.reference)
-        return bool(gold) and bool(verify(gold, read(answer), timeout_seconds=None))
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
+        """Verdicts; a hung or crashed answer costs its own worker and is wrong."""
+        if self._pool is None:  # not before it is needed: processes take a second to start
+            self._pool = MathPool(self._workers)
+        pairs = [(answer or "", problem.reference) for problem, answer in zip(problems, answers, strict=True)]
+        return self._pool.grade_many(pairs, progress, extracted=True)
+
+    def fault(self, reference: str) -> str | None:
+        return gradable(reference)
 
     def hide(self, problem: Problem, summary: str, answer: str) -> str:
         """The summary without boxed forms and without literal repeats of the answer."""
-        hidden = _hide_boxes(summary)
-        inner = _unboxed(answer).strip(" $")
-        for literal in sorted({answer.strip(), inner} - {""}, key=len, reverse=True):
-            # Not inside a longer number or word: hiding 3 must leave 13 and 3.5 alone.
-            hidden = re.sub(rf"(?<![\w.]){re.escape(literal)}(?!\w|\.\d)", HIDDEN, hidden)
-        return hidden
+        return hide_answer(summary, answer)
 
-
-def _delimited(text: str) -> str:
-    """math-verify only looks for LaTeX between delimiters."""
-    return text if "$" in text or "\\boxed" in text else f"${text}$"
-
-
-def _boxes(text: str) -> list[tuple[int, int, int, int]]:
-    """(start, inner start, inner end, end) of each \\boxed{...} with balanced braces."""
-    found = []
-    for match in _BOXED.finditer(text):
-        if not text.startswith("{", match.end()):
-            continue
-        depth = 0
-        for i in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[i], 0)
-            if depth == 0:
-                found.append((match.start(), match.end() + 1, i, i + 1))
-                break
-        else:  # never closed: everything after it belongs to the box
-            found.append((match.start(), match.end() + 1, len(text), len(text)))
-    return found
-
-
-def _hide_boxes(text: str) -> str:
-    while boxes := _boxes(text):  # the outermost first: what it holds goes with it
-        start, _, _, end = boxes[0]
-        text = text[:start] + HIDDEN + text[end:]
-    return text
-
-
-def _unboxed(text: str) -> str:
-    boxes = _boxes(text)
-    return text[boxes[-1][1] : boxes[-1][2]] if boxes else text
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

@@ -14,10 +14,11 @@ import dataclasses
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agon_jax.text import prompts
-from agon_jax.types import Problem
+from agon_jax.types import Problem, Progress
+from agon_jax.verify.grade import Grade
 
 OPERATORS = ("+", "-")
 HIDDEN = "?"
@@ -144,6 +145,22 @@ class OperatorsTask:
             return False
         totals = self.world.running_totals(numbers, signs)
         return totals is not None and totals[-1] == target
+
+    def grade(
+        self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None
+    ) -> list[Grade]:
+        """Verdicts by `verify`."""
+        grades = []
+        for problem, answer in zip(problems, answers, strict=True):
+            right = answer is not None and self.verify(problem, answer)
+            grades.append(Grade(right, answer, "no answer" if answer is None else "" if right else "total"))
+        return grades
+
+    def fault(self, reference: str) -> str | None:
+        return None
+
+    def close(self) -> None:
+        """It has no processes."""
 
     def hide(self, problem: Problem, summary: str, answer: str) -> str:
         """The derivation with its outcome, the last number whatever follows it, replaced by `?`."""

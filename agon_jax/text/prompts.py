@@ -54,3 +54,25 @@ MATH = PromptSet(
         "independently, and win by being right where the rival is wrong.\n\n" + _FORMAT
     ),
 )
+
+_CODE_FORMAT = (
+    "Reason privately inside <think> and </think>. After </think>, explain the algorithm in words, so "
+    "that a reader can check it. End with the whole program in one ```python block inside <answer> and "
+    "</answer>."
+)
+
+CODE = PromptSet(
+    system=None,
+    plain=(
+        "Write a Python program that solves the problem. It reads standard input and prints to standard "
+        "output.\n\n{problem}\n\n" + _CODE_FORMAT
+    ),
+    challenge=(
+        "Write a Python program that solves the problem. It reads standard input and prints to standard "
+        "output.\n\n{problem}\n\n"
+        "Below is a rival's attempt at the same problem, its program hidden. It may or may not be "
+        "correct.\n\n<attempt>\n{attempt}\n</attempt>\n\n"
+        "Do not trust the attempt and do not paraphrase it. Verify each step, solve the problem "
+        "independently, and win by being right where the rival is wrong.\n\n" + _CODE_FORMAT
+    ),
+)

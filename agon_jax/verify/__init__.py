@@ -1,0 +1,1 @@
+"""Referees: what decides whether an answer is right. Nothing here imports JAX."""
