@@ -166,8 +166,9 @@ def _fields(fields: Fields, question_field: str, answer_field: str) -> Row:
 def _deepmath_hard(fields: Fields) -> Row:
     """Difficulty 8 and up, and no answer that a coin would guess."""
     question, answer = str(fields["question"]), str(fields["final_answer"])
-    if fields["difficulty"] is None or float(fields["difficulty"]) < 8:
-        return Row("", question, filtered="difficulty below 8")
+    difficulty = fields["difficulty"]
+    if difficulty is None or float(difficulty) < 8:
+        return Row("", question, filtered="no difficulty" if difficulty is None else "difficulty below 8")
     if re.sub(r"[\W_]+|text", "", answer).lower() in ("yes", "no", "true", "false"):
         return Row("", question, filtered="two-choice answer")
     return Row("", question, answer)
