@@ -89,11 +89,18 @@ def load_splits(
     return splits
 
 
-def stream(problems: list[Problem], size: int, seed: int) -> grain.DatasetIterator:
+def stream(
+    problems: list[Problem], size: int, seed: int, *, host: int = 0, hosts: int = 1
+) -> grain.DatasetIterator:
     """Batches of `size` problems without end: shuffled anew every epoch, each problem once an epoch,
-    the last batch of one epoch running into the next. `get_state` and `set_state` resume it."""
+    the last batch of one epoch running into the next. `get_state` and `set_state` resume it.
+
+    Of `hosts` processes each takes its own rows of every batch; together they see the batch that one
+    process would.
+    """
     dataset = grain.MapDataset.source(problems).seed(seed).shuffle().repeat()
-    return iter(dataset.batch(size, batch_fn=list).to_iter_dataset())
+    dataset = dataset.batch(size, batch_fn=lambda batch: list(batch)[host::hosts])
+    return iter(dataset.to_iter_dataset())
 
 
 def normalised(text: str) -> list[str]:
@@ -206,4 +213,10 @@ def _grams(text: str) -> Iterator[int]:
 
 def _transfer_rows(name: str, fields: dict) -> Iterator[Row]:
     source, _, path = name.partition("=")
-    return (row for row in rows_of(source, path, **fields) if not row.fault)
+    try:
+        yield from (row for row in rows_of(source, path, **fields) if not row.fault)
+    except ValueError as error:
+        raise ValueError(
+            f"data.transfer: {error} (a local copy: name=path; to train without the check: "
+            '--config.data.transfer="()")'
+        ) from None

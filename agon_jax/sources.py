@@ -119,7 +119,12 @@ def _jsonl(file: pathlib.Path) -> Iterator[Fields]:
 
 def _dataset(name: str, path: str, source: Source) -> Iterable[Fields]:
     """Rows of the hub dataset, or of a local file or folder of the same schema."""
-    local = pathlib.Path(path)
+    local = pathlib.Path(path).expanduser()
+    if path.startswith((".", "/", "~")) and not local.exists():
+        raise ValueError(
+            f"data.source={name!r}: {path!r} could not be read (no such file or folder); give a local copy "
+            "or a hub id by --config.data.path="
+        )
     if path and local.is_file() and local.suffix in (".jsonl", ".json"):
         return _jsonl(local)
     import datasets

@@ -1,6 +1,6 @@
 """The training loop: Algorithm 1 of the method, resumable.
 
-Left out: several hosts, overlap of verification with the device, inner epochs.
+Left out: several hosts, inner epochs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ def train(
     adapters = setup.make_adapters(config, actor.base, game.policies)
     state = jax.device_put(init_state(adapters, optimizer), sharding.replicated(actor.mesh))
     checkpoints = Checkpoints(workdir / "checkpoints")
-    batches = stream(parts.splits.train, config.data.problems_per_step, config.seed)
+    batches = stream(
+        parts.splits.train,
+        config.data.problems_per_step,
+        config.seed,
+        host=jax.process_index(),
+        hosts=jax.process_count(),
+    )
     if restored := checkpoints.restore(state):
         state, position = restored
         batches.set_state(position)

@@ -46,6 +46,19 @@ def test_a_resumed_stream_is_the_uninterrupted_one():
     assert whole != take(10, 2, 10, seed=4)
 
 
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_hosts_share_a_batch(hosts):
+    """No problem twice, none left out, and the batch does not depend on the number of hosts."""
+    whole = take(10, 6, 5)
+    parts = [
+        [ids(b) for b in itertools.islice(stream(problems(10), 6, 3, host=h, hosts=hosts), 5)]
+        for h in range(hosts)
+    ]
+    for step, batch in enumerate(whole):
+        assert sorted(i for part in parts for i in part[step]) == sorted(batch)
+        assert all(len(part[step]) == 6 // hosts for part in parts)
+
+
 def load(path, sizes=(60, 20, 20), source="jsonl", seed=0, **options):
     defaults = dict(
         question_field="q", answer_field="a", task="math", shares=(0.6, 0.2, 0.2), transfer=(),
@@ -165,6 +178,13 @@ def test_transfer_sets_are_not_trained_on(tmp_path):
     splits = load(path, sizes=(99, 99, 99), transfer=(f"math500={transfer}",))
     numbers = {int(p.text.split()[2]) for p in splits.train}
     assert numbers and min(numbers) >= 30 and splits.counts["overlap"] > 0
+
+
+def test_a_transfer_set_that_cannot_be_read(tmp_path):
+    """Training on without the check would be silent contamination."""
+    path = write(tmp_path / "p.jsonl", pairs(100))
+    with pytest.raises(ValueError, match=r"data\.transfer: .*gone.*--config\.data\.transfer=\"\(\)\""):
+        load(path, transfer=("math500=./gone",))
 
 
 # ---------------------------------------------------------------- schemas

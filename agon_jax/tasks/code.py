@@ -40,7 +40,7 @@ class CodeTask:
             tests = json.loads(reference)
         except ValueError:
             return "tests that are not JSON"
-        return None if tests else "no tests"
+        return self._judge.fault(tests) if isinstance(tests, (list, str)) else "tests of no known form"
 
     def hide(self, problem: Problem, summary: str, answer: str) -> str:
         """The summary without code blocks: any of them may be the program."""

@@ -77,7 +77,7 @@ class CodeJudge:
           SandboxUnavailable: programs cannot be contained here. That is never a verdict.
         """
         try:
-            work = _assertions(tests) if isinstance(tests, str) else _examples(tests, self.output_mb)
+            work = self._work(tests)
         except code_asserts.Ungradable as error:
             return Grade(False, None, f"ungradable: {error}")
         program = None
@@ -127,6 +127,17 @@ class CodeJudge:
             finally:
                 for verdict in waiting:
                     verdict.cancel()
+
+    def fault(self, tests: Tests) -> str | None:
+        """Why no program can ever be graded by these tests; None when they are fine."""
+        try:
+            self._work(tests)
+        except code_asserts.Ungradable as error:
+            return f"ungradable: {error}"
+        return None
+
+    def _work(self, tests: Tests) -> _Work:
+        return _assertions(tests) if isinstance(tests, str) else _examples(tests, self.output_mb)
 
     def _limits(self) -> Limits:
         return Limits(memory_mb=self.memory_mb, output_mb=self.output_mb)
