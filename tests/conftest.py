@@ -8,9 +8,10 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
 # One compilation cache for the session: many tests, and the processes that they start, compile the
-# same few programs.
-_CACHE = tempfile.TemporaryDirectory()
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
+# same few programs. The workers of pytest-xdist inherit the one of the process that started them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory()
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 import jax  # below the flags, which jax reads when it starts

@@ -1,6 +1,6 @@
 """Real weights against transformers in float32, token for token. Opt-in: the models are downloads.
 
-    AGON_REAL=/folder pytest -m real tests/test_real.py -s
+    AGON_REAL=/folder python -m pytest --no-cov -n 0 -m real tests/test_real.py -s
 
 Reads the Hugging Face folders $AGON_REAL/gemma3-270m (Gemma 3 270M, the base) and
 $AGON_REAL/smollm2-135m (SmolLM2-135M-Instruct). About four minutes on two cores.
