@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import grain
 
-from agon_jax.sources import Row, rows_of
+from agon_jax.sources import SOURCES, Row, rows_of
 from agon_jax.tasks import operators
 from agon_jax.types import Problem
 
@@ -74,6 +74,8 @@ def load_splits(
       ValueError: the source cannot be read, or a split would be empty.
     """
     if source == "operators":
+        if task != "operators":
+            raise ValueError(f"data.source='operators' needs --config.task=operators, not {task!r}")
         splits = _operators(sizes, seed, fits)
     else:
         fields = dict(question_field=question_field, answer_field=answer_field, task=task)
@@ -213,6 +215,8 @@ def _grams(text: str) -> Iterator[int]:
 
 def _transfer_rows(name: str, fields: dict) -> Iterator[Row]:
     source, _, path = name.partition("=")
+    if source in SOURCES:  # its questions alone are compared, whatever this run's task is
+        fields = fields | {"task": SOURCES[source].task}
     try:
         yield from (row for row in rows_of(source, path, **fields) if not row.fault)
     except ValueError as error:

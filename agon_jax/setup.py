@@ -55,6 +55,9 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     folder = base_folder(config.base)
     rows = read_config(folder).vocab_size  # first: a folder without a model has no tokenizer either
     tokenizer = Tokenizer(folder, embedding_rows=rows)
+    task = make_task(
+        config.task, workers=config.verify.workers, allow_unsandboxed=config.verify.allow_unsandboxed
+    )
     model, base = load(
         str(folder),
         config.dtype,
@@ -67,9 +70,6 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         make_adapters(config, base, _policies(config))
     else:  # the targets exist
         jax.eval_shape(lambda: make_adapters(config, base, _policies(config)))
-    task = make_task(
-        config.task, workers=config.verify.workers, allow_unsandboxed=config.verify.allow_unsandboxed
-    )
     cap = config.data.prompt_buckets[-1]
 
     def fits(problem: Problem) -> bool:

@@ -54,11 +54,22 @@ def test_verdicts_in_the_order_of_the_answers(task):
     ],
 )
 def test_tests_that_prove_nothing_are_found_when_data_is_loaded(reference, fault):
-    found = make_task("code").fault(reference)
+    found = make_task("code", allow_unsandboxed=True).fault(reference)
     assert found is None if fault is None else fault in found
 
 
+def test_no_sandbox_is_said_when_the_task_is_made(monkeypatch):
+    """Else the run would load its base, sample a step, and end in a traceback."""
+
+    def none(allow_unsandboxed=False):
+        raise SandboxUnavailable("nothing contains programs here")
+
+    monkeypatch.setattr("agon_jax.tasks.code.best_backend", none)
+    with pytest.raises(ValueError, match=r"config\.task='code': nothing contains programs here"):
+        make_task("code")
+
+
 def test_no_program_in_what_a_rival_reads():
-    task = make_task("code")
+    task = make_task("code", allow_unsandboxed=True)
     summary = f"Read a number. {DOUBLE} Then done. ```\nx = 1"
     assert task.hide(problem(EXAMPLES), summary, DOUBLE) == f"Read a number. {HIDDEN} Then done. {HIDDEN}"

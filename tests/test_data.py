@@ -178,6 +178,9 @@ def test_transfer_sets_are_not_trained_on(tmp_path):
     splits = load(path, sizes=(99, 99, 99), transfer=(f"math500={transfer}",))
     numbers = {int(p.text.split()[2]) for p in splits.train}
     assert numbers and min(numbers) >= 30 and splits.counts["overlap"] > 0
+    # a run of another task can be kept apart from them too
+    other = load(path, sizes=(99, 99, 99), transfer=(f"math500={transfer}",), task="code")
+    assert other.train == splits.train
 
 
 def test_a_transfer_set_that_cannot_be_read(tmp_path):
@@ -284,6 +287,8 @@ def test_a_source_of_another_schema_names_the_missing_column(tmp_path):
 def test_sources_that_do_not_suit_the_task(tmp_path):
     with pytest.raises(ValueError, match=r"'codecontests_easy' needs --config\.task=code, not 'math'"):
         load("", source="codecontests_easy")
+    with pytest.raises(ValueError, match=r"'operators' needs --config\.task=operators, not 'math'"):
+        load("", source="operators")
 
 
 def test_broken_lines_are_errors_with_their_place(tmp_path):

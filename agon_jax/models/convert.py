@@ -20,7 +20,7 @@ from agon_jax.models.config import Layer, ModelConfig
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
 from agon_jax.models.lora import insert
-from agon_jax.models.names import PREFIXES, Path, hf_name, layout
+from agon_jax.models.names import Path, hf_name, layout
 from agon_jax.models.tensors import Tensors
 from agon_jax.sharding import fitted, sharding_of
 from agon_jax.types import PyTree
@@ -103,7 +103,7 @@ def load(
         )
     rules = rules or (sharding_of(mesh) if mesh is not None else None)
     tensors = Tensors(folder)
-    prefix = _prefix(folder, tensors.names())
+    prefix = tensors.prefix()
     specs = param_specs(module)
     names = {path: hf_name(path, prefix) for path in specs}
     # All that can be said without reading a byte of a weight is said first.
@@ -156,14 +156,6 @@ def _copy(piece: np.ndarray, dtype: Any) -> np.ndarray:
     copy = raw[begin : begin + size].view(dtype).reshape(piece.shape)
     np.copyto(copy, piece, casting="unsafe")
     return copy
-
-
-def _prefix(folder: pathlib.Path, names: set[str]) -> str:
-    """Which of PREFIXES the folder uses."""
-    for prefix in PREFIXES:
-        if f"{prefix}embed_tokens.weight" in names:
-            return prefix
-    raise ValueError(f"{folder}: tensor model.embed_tokens.weight is missing")
 
 
 def _check_all_used(folder: pathlib.Path, stored: set[str], used: Iterable[str], module: Decoder) -> None:

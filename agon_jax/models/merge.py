@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from agon_jax.models.lora import leaves
-from agon_jax.models.names import PREFIXES, hf_module
+from agon_jax.models.names import hf_module
 from agon_jax.models.tensors import Tensors
-from agon_jax.types import PyTree
+from agon_jax.types import Progress, PyTree
 
 
 def merge_folder(
-    base: pathlib.Path, out: pathlib.Path, adapter: PyTree, scale: float, progress: Callable[[int, int], None]
+    base: pathlib.Path, out: pathlib.Path, adapter: PyTree, scale: float, progress: Progress
 ) -> None:
     """Copy the folder `base` to `out` with W + scale * (A B)^T in place of W.
 
@@ -32,15 +31,12 @@ def merge_folder(
     """
     tensors = Tensors(base)
     tensors.check_files()
-    names = tensors.names()
-    prefix = next((p for p in PREFIXES if f"{p}embed_tokens.weight" in names), None)
-    if prefix is None:
-        raise ValueError(f"{base}: tensor model.embed_tokens.weight is missing")
+    prefix = tensors.prefix()
     adapted = {f"{prefix}{hf_module(path)}.weight": ab for path, ab in leaves(adapter)}
     for name, ab in adapted.items():  # its shape, and that it is no quantized tensor
         tensors.check(name, (ab["b"].shape[-1], ab["a"].shape[0]))
     files: dict[str, list[str]] = {name: [] for name in map(tensors.file_of, adapted)}
-    for name in sorted(names):
+    for name in sorted(tensors.names()):
         files.setdefault(tensors.file_of(name), []).append(name)
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(base.iterdir()):  # config, tokenizer, template, index

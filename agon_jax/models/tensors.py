@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from agon_jax.models.names import PREFIXES
+
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
@@ -86,6 +88,13 @@ class Tensors:
     def names(self) -> set[str]:
         """All tensors of the folder."""
         return set(self._where)
+
+    def prefix(self) -> str:
+        """Which of PREFIXES the folder uses."""
+        for prefix in PREFIXES:
+            if f"{prefix}embed_tokens.weight" in self._where:
+                return prefix
+        raise ValueError(f"{self._folder}: tensor model.embed_tokens.weight is missing")
 
     def file_of(self, name: str) -> str:
         """The file that holds a tensor."""

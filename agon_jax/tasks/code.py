@@ -11,17 +11,26 @@ from agon_jax.text.prompts import CODE
 from agon_jax.types import Problem, Progress
 from agon_jax.verify.code import CodeJudge
 from agon_jax.verify.grade import Grade
+from agon_jax.verify.sandbox import SandboxUnavailable, best_backend
 
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 
 
 class CodeTask:
     """Referee of programs. A problem's reference is JSON: a list of {"input", "output"}, or a string
-    of assertions."""
+    of assertions.
+
+    Raises:
+      ValueError: programs cannot be contained here, and `allow_unsandboxed` is not set.
+    """
 
     prompts = CODE
 
     def __init__(self, workers: int = 2, allow_unsandboxed: bool = False):
+        try:
+            best_backend(allow_unsandboxed)  # said now, not when the first program is judged
+        except SandboxUnavailable as error:
+            raise ValueError(f"config.task='code': {error}") from error
         self._judge = CodeJudge(allow_unsandboxed=allow_unsandboxed)
         self._workers = workers
 
