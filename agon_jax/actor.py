@@ -38,16 +38,45 @@ class Sampling:
 
 
 @dataclasses.dataclass(frozen=True)
+class Players:
+    """The policies that act: S members (seeds) of a population with P policies each.
+
+    Attributes:
+      adapters: stacked, [S * P, ...], member 0's policies first; None for the base alone.
+      seeds: S seeds; with step, stage, problem and rollout all that a member's samples depend on.
+      policies: P.
+    """
+
+    adapters: PyTree | None
+    seeds: tuple[int, ...]
+    policies: int
+
+    def acting(self, policy: int | None) -> PyTree | None:
+        """Policy number `policy` of every member: [S, ...], without the axis when S is 1."""
+        if policy is None:
+            return None
+        chosen = _every(self.adapters, policy, self.policies)
+        return jax.tree.map(lambda x: x[0], chosen) if len(self.seeds) == 1 else chosen
+
+
+@functools.partial(jax.jit, static_argnames="policies")
+def _every(adapters: PyTree, policy: int, policies: int) -> PyTree:
+    # The policy is an argument, not a constant: rotating roles compiles nothing.
+    return jax.tree.map(lambda x: x.reshape(-1, policies, *x.shape[1:])[:, policy], adapters)
+
+
+@dataclasses.dataclass(frozen=True)
 class Stage:
     """B answered prompts, all on the host; row i belongs to problems[i]."""
 
     problems: list[Problem]
-    policy: int | None  # which adapter acted; None is the base
+    policy: int | None  # which policy acted; None is the base
     prompts: Prompts
     rollouts: Rollouts
     texts: list[str]
     completions: list[Completion]
     judged: Future[list[Grade]]  # [B]; the referee works while the device goes on
+    copied: np.ndarray | None = None  # [B] bool, for tasks that can see copying
 
     @property
     def grades(self) -> list[Grade]:
@@ -61,7 +90,30 @@ class Stage:
             correct=np.array([grade.correct for grade in self.grades], np.float32),
             well_formed=np.array([c.well_formed for c in self.completions], np.float32),
             length=self.rollouts.mask.sum(axis=1).astype(np.float32),
+            copied=None if self.copied is None else self.copied.astype(np.float32),
         )
+
+    def take(self, rows: np.ndarray) -> Stage:
+        """Some of the rows; waits for the referee."""
+        judged: Future[list[Grade]] = Future()
+        judged.set_result([self.grades[i] for i in rows])
+        some = lambda values: [values[i] for i in rows]
+        return Stage(
+            problems=some(self.problems),
+            policy=self.policy,
+            prompts=Prompts(self.prompts.tokens[rows], self.prompts.mask[rows]),
+            rollouts=jax.tree.map(lambda x: x[rows], self.rollouts),
+            texts=some(self.texts),
+            completions=some(self.completions),
+            judged=judged,
+            copied=None if self.copied is None else self.copied[rows],
+        )
+
+    def split(self, parts: int) -> list[Stage]:
+        """Equal parts, in order: the members of a population."""
+        if parts == 1:
+            return [self]
+        return [self.take(rows) for rows in np.split(np.arange(len(self.problems)), parts)]
 
     @property
     def generated_tokens(self) -> int:
@@ -100,13 +152,12 @@ class Actor:
 
     def act(
         self,
-        adapters: PyTree | None,
+        players: Players,
         policy: int | None,
         problems: Sequence[Problem],
         messages: Sequence[list[Message]],
         sampling: Sampling,
         *,
-        seed: int,
         step: int,
         stage: int,
         rollouts: np.ndarray,
@@ -114,12 +165,12 @@ class Actor:
         """Answer one prompt a row.
 
         Args:
-          adapters: stacked adapters [P, ...]; None with policy None.
-          policy: the acting adapter; None is the base without any.
+          players: the population; its members own equal parts of the rows, in order.
+          policy: which of each member's policies acts; None is the base without any.
           problems: [B] the row's problem.
           messages: [B] the row's prompt.
           sampling: temperature, nucleus, cap.
-          seed, step, stage: with the problem and `rollouts`, all that the samples depend on.
+          step, stage: with the member's seed, the problem and `rollouts`, all that samples depend on.
           rollouts: [B] number of the rollout within its problem.
         """
         rendered: dict[str, tuple[list[int], str]] = {}
@@ -130,8 +181,9 @@ class Actor:
                 rendered[content] = self.tokenizer.render(message, think=self.thinking)
             rows.append(rendered[content])
         prompts = self.tokenizer.pad([ids for ids, _ in rows], self._bucket(rows))
-        keys = row_keys(seed, step, stage, np.array([p.uid for p in problems]), rollouts)
-        sampled = self._sample(adapters, policy, prompts, keys, sampling)
+        seeds = np.repeat(players.seeds, len(rows) // len(players.seeds))
+        keys = row_keys(seeds, step, stage, np.array([p.uid for p in problems]), rollouts)
+        sampled = self._sample(players, policy, prompts, keys, sampling)
         texts = self.tokenizer.decode(sampled.tokens, sampled.mask)
         completions = [
             parse(text, bool(finished), prefill)
@@ -139,7 +191,9 @@ class Actor:
         ]
         answers = [c.answer for c in completions]
         judged = _REFEREE.submit(self.task.grade, list(problems), answers, self.progress)
-        return Stage(list(problems), policy, prompts, sampled, texts, completions, judged)
+        sees = getattr(self.task, "copied", None)
+        copied = None if sees is None else np.array([sees(c) for c in completions], bool)
+        return Stage(list(problems), policy, prompts, sampled, texts, completions, judged, copied)
 
     def shown_attempt(self, problem: Problem, completion: Completion) -> str:
         """The rival's summary as a challenger may see it: answer hidden, cut at the cap."""
@@ -161,17 +215,25 @@ class Actor:
             f"a prompt of {longest} tokens exceeds the largest of data.prompt_buckets={self.prompt_buckets}"
         )
 
-    def _sample(self, adapters, policy, prompts: Prompts, keys, sampling: Sampling) -> Rollouts:
-        """Rollouts as numpy arrays, sampled in calls of equal row counts."""
-        total = len(prompts.tokens)
+    def _sample(self, players: Players, policy, prompts: Prompts, keys, sampling: Sampling) -> Rollouts:
+        """Rollouts as numpy arrays, sampled in calls of equal row counts.
+
+        In a call the members take turns, row by row: that is how a stack of adapters is applied, and
+        it leaves every device of the mesh an equal share of every member.
+        """
+        total, members = len(prompts.tokens), len(players.seeds)
+        own = total // members  # rows of a member
         shards = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
-        size = min(self.rows_per_call, -(-total // shards) * shards)
-        variables = {"params": self.base} | ({} if policy is None else {"lora": adapters})
+        up = lambda rows: -(-rows // shards) * shards
+        size = min(max(self.rows_per_call // members // shards, 1) * shards, up(own))
+        adapters = players.acting(policy)
+        variables = {"params": self.base} | ({} if adapters is None else {"lora": adapters})
         rows_of = sharding.sharding_of(self.mesh)
+        place = lambda x: jax.device_put(x, rows_of(("rows",) + (None,) * (x.ndim - 1)))
         parts = []
-        for begin in range(0, total, size):
-            index = np.minimum(np.arange(begin, begin + size), total - 1)
-            place = lambda x: jax.device_put(x, rows_of(("rows",) + (None,) * (x.ndim - 1)))
+        for begin in range(0, own, size):
+            each = np.minimum(np.arange(begin, begin + size), own - 1)
+            index = (each[:, None] + own * np.arange(members)).ravel()
             part = sample(
                 self.model,
                 variables,
@@ -182,7 +244,35 @@ class Actor:
                 pad_id=self.tokenizer.pad_id,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
-                adapter=None if policy is None else place(np.full(size, policy, np.int32)),
             )
             parts.append(jax.device_get(part))
-        return jax.tree.map(lambda *xs: np.concatenate(xs)[:total], *parts)
+
+        def by_member(*pieces: np.ndarray) -> np.ndarray:
+            turns = np.concatenate(pieces)
+            turns = turns.reshape(-1, members, *turns.shape[1:])[:own]
+            return turns.swapaxes(0, 1).reshape(total, *turns.shape[2:])
+
+        return jax.tree.map(by_member, *parts)
+
+
+def concatenate(first: Stage, second: Stage) -> Stage:
+    """The rows of both, prompts padded on the left to the wider of the two."""
+    width = max(stage.prompts.tokens.shape[1] for stage in (first, second))
+
+    def wide(x: np.ndarray) -> np.ndarray:
+        return np.pad(x, ((0, 0), (width - x.shape[1], 0)))
+
+    judged: Future[list[Grade]] = Future()
+    judged.set_result(first.grades + second.grades)
+    both = lambda a, b: np.concatenate([a, b])
+    prompts = [Prompts(wide(s.prompts.tokens), wide(s.prompts.mask)) for s in (first, second)]
+    return Stage(
+        problems=first.problems + second.problems,
+        policy=first.policy,
+        prompts=Prompts(both(prompts[0].tokens, prompts[1].tokens), both(prompts[0].mask, prompts[1].mask)),
+        rollouts=jax.tree.map(both, first.rollouts, second.rollouts),
+        texts=first.texts + second.texts,
+        completions=first.completions + second.completions,
+        judged=judged,
+        copied=None if first.copied is None else both(first.copied, second.copied),
+    )

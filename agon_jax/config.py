@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib.util
 import json
 import math
 import pathlib
@@ -20,7 +21,7 @@ from agon_jax.rewards import REWARDS
 from agon_jax.sources import SOURCES
 from agon_jax.tasks import TASKS
 
-JOBS = ("train", "compare", "tiny_base")
+JOBS = ("train", "matrix", "tiny_base")
 
 
 class ConfigError(ValueError):
@@ -33,6 +34,7 @@ def default() -> ConfigDict:
         dict(
             job="train",
             seed=0,
+            seeds=(),
             base="tiny",
             dtype="float32",
             mesh=(-1, 1, 1),
@@ -46,9 +48,13 @@ def default() -> ConfigDict:
                 policies=2,
                 group_size=8,
                 challenge=True,
+                exchange=True,
+                opponent="paired",
                 rotate=True,
                 reward="adv",
-                weights=dict(correct=2.0, format=0.5, conversion=1.0, length=0.5),
+                weights=dict(
+                    correct=2.0, format=0.5, conversion=1.0, length=0.5, solving=1.0, copy_ceiling=0.8
+                ),
             ),
             data=dict(
                 source="operators",
@@ -76,12 +82,17 @@ def default() -> ConfigDict:
                 kl_weight=0.001,
                 aggregation="sequence",
                 completion_buckets=(1024, 2048, 4096, 8192, 16384),
+                refills=0,
+                mask_truncated=False,
                 microbatches=1,
                 chunk=256,
                 remat=True,
             ),
-            eval=dict(temperature=0.6, top_p=0.95, rows_per_call=256),
-            log=dict(checkpoint_every=10, transcripts_every=10, tensorboard=True),
+            eval=dict(
+                temperature=0.6, top_p=0.95, rows_per_call=256, every=0, samples=1, sampled_problems=128
+            ),
+            matrix=dict(title="", population=5, more_methods=(), more_seeds=()),
+            log=dict(checkpoint_every=10, transcripts_every=10, tensorboard=True, wandb=False),
             tiny_base=dict(
                 phases=("mixed", "skill", "noise"),
                 steps=(1200, 2000, 150),
@@ -131,9 +142,20 @@ def _validate_relations(config: ConfigDict) -> None:
         raise ConfigError(f"config.game.policies={game.policies}: use 1 or 2")
     if game.policies == 2 and not game.challenge:
         raise ConfigError("config.game.challenge=False: two policies need the challenge stream")
-    for method in config.methods:
-        if method not in METHODS:
-            raise ConfigError(f"config.methods: unknown method {method!r}; use {', '.join(METHODS)}")
+    for path in ("methods", "matrix.more_methods"):
+        for method in _get(config, path):
+            if method not in METHODS:
+                raise ConfigError(f"config.{path}: unknown method {method!r}; use {', '.join(METHODS)}")
+    if config.job == "matrix" and not config.methods:
+        raise ConfigError("config.methods=(): name at least one method")
+    everyone = (*config.seeds, *config.matrix.more_seeds)
+    for seed in everyone:
+        if not isinstance(seed, int) or seed < 0:
+            raise ConfigError(f"config.seeds: {seed!r} is not a whole number from 0")
+    if len(set(everyone)) < len(everyone):
+        raise ConfigError(f"config.seeds and config.matrix.more_seeds repeat a seed: {everyone}")
+    if config.log.wandb and importlib.util.find_spec("wandb") is None:
+        raise ConfigError("config.log.wandb=True: wandb is not installed; run: pip install wandb")
     for path in ("data.prompt_buckets", "grpo.completion_buckets"):
         buckets = _get(config, path)
         if not buckets or list(buckets) != sorted(set(buckets)):
@@ -165,6 +187,7 @@ _CHOICES = {
     "task": TASKS,
     "data.source": ("operators", "jsonl", "reasoning_gym", *SOURCES),
     "game.reward": tuple(REWARDS),
+    "game.opponent": ("paired", "shared"),
     "grpo.aggregation": tuple(AGGREGATIONS),
 }
 _POSITIVE = (
@@ -173,12 +196,14 @@ _POSITIVE = (
     "sampling.max_new_tokens", "grpo.steps", "grpo.learning_rate", "grpo.max_grad_norm",
     "grpo.clip_low", "grpo.clip_high", "grpo.completion_buckets", "grpo.microbatches",
     "grpo.chunk", "verify.workers", "data.shares",
-    "eval.rows_per_call", "log.checkpoint_every", "log.transcripts_every",
+    "eval.rows_per_call", "eval.samples", "eval.sampled_problems", "matrix.population",
+    "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",
-    "game.weights.length", "sampling.temperature", "eval.temperature", "grpo.warmup",
+    "game.weights.length", "game.weights.solving", "game.weights.copy_ceiling", "grpo.refills",
+    "eval.every", "sampling.temperature", "eval.temperature", "grpo.warmup",
     "grpo.weight_decay", "grpo.kl_weight",
 )  # fmt: skip
 
@@ -194,9 +219,9 @@ def check_field(config: ConfigDict, path: str) -> None:
 
 def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]:
     """Fields of the game, those that define `method` in place of the config's own."""
-    fields = config.game.to_dict() | (METHODS[method] if method else {})
+    fields = config.game.to_dict()
     fields.pop("weights")
-    return fields
+    return fields | dict(METHODS[method].game or {} if method else {})
 
 
 def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:

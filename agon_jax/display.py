@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
@@ -49,6 +51,7 @@ class Display:
         self._task, self._all, self._name = None, None, ""
         self._started, self._made, self._left = 0.0, 0, 0  # since begin(); steps left of the plan
         self._judge, self._judging, self._judging_line = None, None, 0.0
+        self._units: list[dict] = []  # of the board
 
     def __enter__(self) -> Display:
         if self._live:
@@ -62,6 +65,36 @@ class Display:
     def say(self, text: str) -> None:
         """A line that stays."""
         self.console.print(text)
+
+    def board(self, units: Sequence[tuple[str, Sequence[int], bool]]) -> None:
+        """All units of work: (method, seeds, whether it is finished already)."""
+        state = lambda done: "done earlier" if done else "waiting"
+        self._units = [dict(name=n, seeds=s, state=state(done), rates=[]) for n, s, done in units]
+        self._refresh()
+
+    def on_board(self, number: int, state: str, rates: Sequence[float] = ()) -> None:
+        """A unit's new state and, at its end, the pass rates of its members."""
+        self._units[number] |= dict(state=state, rates=list(rates))
+        unit = self._units[number]
+        if rates:
+            shown = ", ".join(f"seed {s}: {100 * r:.1f} %" for s, r in zip(unit["seeds"], rates, strict=True))
+            finished = sum(unit["state"].startswith("done") for unit in self._units)
+            self.say(f"{unit['name']}: {shown} ({finished} of {len(self._units)} units done)")
+        self._refresh()
+
+    def _refresh(self, *extra: Table) -> None:
+        if not self._live:
+            return
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in ("method", "seeds", "state", "pass@1 %"):
+            table.add_column(name)
+        for unit in self._units:
+            seeds = ", ".join(map(str, unit["seeds"]))
+            rates = " ".join(f"{100 * rate:.1f}" for rate in unit["rates"])
+            style = "bold" if unit["state"] == "running" else "dim" if unit["state"] == "waiting" else ""
+            table.add_row(unit["name"], seeds, unit["state"], rates, style=style)
+        board = [table] if self._units else []
+        self._live.update(Group(*board, self._progress, *extra))
 
     def plan(self, total: int) -> None:
         """Steps of all pieces of work that are not finished yet."""
@@ -108,7 +141,7 @@ class Display:
                 table.add_column(justify="right")
             table.add_row(*(f"[dim]{label}[/dim]" for label, _ in shown))
             table.add_row(*(value for _, value in shown))
-            self._live.update(Group(self._progress, table))
+            self._refresh(table)
         elif done % self._line_every == 0 or done == total:
             left = self._left * (time.perf_counter() - self._started) / self._made
             figures = ", ".join(f"{label} {value}" for label, value in shown)

@@ -31,15 +31,17 @@ def export(
     console: Console,
     *,
     method: str = "",
+    seed: int | None = None,
     merged: bool = False,
     multimodal_keys: bool = False,
 ) -> None:
     """Write `policy_a/` and `policy_b/` of a run's newest checkpoint.
 
     Args:
-      workdir: of a run of the jobs train or compare.
+      workdir: of a run of the jobs train or matrix.
       out: where the folders go; none of them may exist.
-      method: which of a comparison's methods; not needed when it trained one.
+      method: which of a matrix's methods; not needed when it trained one.
+      seed: which member; not needed when there is one.
       multimodal_keys: name layers as the multimodal class does, for servers that load that one where
         transformers' AutoModelForCausalLM takes the text model (Qwen3.5).
       merged: write whole models (`policy_a_merged/`) too, in the base's own files and dtypes.
@@ -50,6 +52,7 @@ def export(
     """
     config = config_lib.stored(workdir)
     run, game = _find(config, workdir, method)
+    folder, members, member = _member(run, seed)
     names = [f"policy_{letter}" for letter in "ab"[: game.policies]]
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out={out}: is not a folder")
@@ -63,8 +66,10 @@ def export(
     with fresh.unlocked():
         fresh.init_adapters = ""  # shapes alone are needed
     optimizer = setup.make_optimizer(config, steps=1)
-    like = jax.eval_shape(lambda: init_state(setup.make_adapters(fresh, shapes, game.policies), optimizer))
-    checkpoints = Checkpoints(run / "checkpoints")
+    like = jax.eval_shape(
+        lambda: init_state(setup.make_population(fresh, shapes, game.policies, members), optimizer)
+    )
+    checkpoints = Checkpoints(folder)
     step, stacked = checkpoints.latest_step(), checkpoints.restore_adapters(like)
     checkpoints.close()
     if stacked is None:
@@ -72,7 +77,8 @@ def export(
 
     lora, modules = config.lora, list(projections(shapes))
     for policy, name in enumerate(names):
-        adapter = jax.tree.map(lambda leaf, policy=policy: leaf[policy], stacked)
+        index = member * game.policies + policy
+        adapter = jax.tree.map(lambda leaf, index=index: leaf[index], stacked)
         peft.export_adapter(
             out / name,
             adapter,
@@ -89,9 +95,9 @@ def export(
 
 def _find(config: ConfigDict, workdir: pathlib.Path, method: str) -> tuple[pathlib.Path, Agon]:
     """(folder that holds the checkpoints, the game) of the method to export."""
-    if config.job != "compare":
+    if config.job != "matrix":
         if method:
-            raise ConfigError(f"--method={method}: the run in {workdir} is not a comparison")
+            raise ConfigError(f"--method={method}: the run in {workdir} is not a matrix of methods")
         found = {"": workdir} if _trained(workdir) else {}
     else:
         found = {name: workdir / name for name in config.methods if _trained(workdir / name)}
@@ -105,9 +111,32 @@ def _find(config: ConfigDict, workdir: pathlib.Path, method: str) -> tuple[pathl
     return found[method], setup.make_game(config, method or None)
 
 
-def _trained(run: pathlib.Path) -> bool:
-    folder = run / "checkpoints"
+def _member(run: pathlib.Path, seed: int | None) -> tuple[pathlib.Path, list[int], int]:
+    """(folder of the checkpoints, seeds of the members they hold, place of `seed` among them)."""
+    seeds_in = lambda folder: [int(word) for word in folder.name.removeprefix("seeds_").split("_")]
+    found = {
+        own: folder for folder in _checkpoint_folders(run) if _complete(folder) for own in seeds_in(folder)
+    }
+    there = ", ".join(map(str, sorted(found)))
+    if seed is None and len(found) > 1:
+        raise ConfigError(f"{run}: holds seeds {there}; choose one by --seed=")
+    seed = next(iter(found)) if seed is None else seed
+    if seed not in found:
+        raise ConfigError(f"--seed={seed}: not trained in {run} (there: {there})")
+    members = seeds_in(found[seed])
+    return found[seed], members, members.index(seed)
+
+
+def _checkpoint_folders(run: pathlib.Path) -> list[pathlib.Path]:
+    return sorted((run / "checkpoints").glob("seeds_*"))
+
+
+def _complete(folder: pathlib.Path) -> bool:
     return folder.is_dir() and any(child.name.isdigit() and child.is_dir() for child in folder.iterdir())
+
+
+def _trained(run: pathlib.Path) -> bool:
+    return any(map(_complete, _checkpoint_folders(run)))
 
 
 def _merge(base: pathlib.Path, out: pathlib.Path, adapter: PyTree, config: ConfigDict, console: Console):

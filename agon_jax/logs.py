@@ -1,32 +1,45 @@
-"""What a run writes down: metrics.jsonl, TensorBoard events, sampled transcripts."""
+"""What a run writes down: metrics.jsonl, TensorBoard or wandb, evaluations, sampled transcripts."""
 
 from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
+from agon_jax.actor import Actor
 from agon_jax.games.agon import Round
 
 
-class RunLog:
-    """Logs of one method. Lines of steps that a resumed run will repeat are dropped first."""
+def member_folder(folder: pathlib.Path, seed: int) -> pathlib.Path:
+    """Where the logs of one member of a population are, under the folder of its method."""
+    return folder / f"seed_{seed}"
 
-    def __init__(self, workdir: pathlib.Path, first_step: int, tensorboard: bool):
-        workdir.mkdir(parents=True, exist_ok=True)
-        self._transcripts = workdir / "transcripts"
-        path = workdir / "metrics.jsonl"
-        if path.is_file():
-            kept = [row for row in read_metrics(path) if row["step"] < first_step]
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
-            temporary.replace(path)
+
+class RunLog:
+    """Logs of one member. Lines of steps that a resumed run will repeat are dropped first."""
+
+    def __init__(self, folder: pathlib.Path, first_step: int, tensorboard: bool, wandb: bool = False):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._transcripts = folder / "transcripts"
+        self._evaluations = folder / "evaluations.jsonl"
+        path = folder / "metrics.jsonl"
+        _keep(path, lambda row: row["step"] < first_step)
+        _keep(self._evaluations, lambda row: row["step"] <= first_step)
         self._file = path.open("a")
-        self._writer = None
+        self._writer, self._wandb = None, None
+        if wandb:
+            import wandb as library
+
+            name = "_".join(folder.parts[-2:])
+            self._wandb = library.init(
+                project="agon_jax", group=folder.parent.name, name=name, dir=str(folder), resume="allow",
+                id="_".join(folder.absolute().parts[-3:]), reinit="create_new",
+            )  # fmt: skip
         if tensorboard:
             from tensorboardX import SummaryWriter
 
-            self._writer = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step)
+            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
 
     def metrics(self, step: int, metrics: dict[str, float]) -> None:
         """One line of metrics.jsonl and the same scalars for TensorBoard."""
@@ -35,14 +48,24 @@ class RunLog:
         if self._writer is not None:
             for name, value in metrics.items():
                 self._writer.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log(metrics, step=step)
 
-    def transcripts(self, step: int, round_: Round, groups: int = 1) -> None:
+    def evaluation(self, step: int, rates: dict[str, float]) -> None:
+        """One line of evaluations.jsonl: pass rates on the validation split after `step` steps."""
+        with self._evaluations.open("a") as file:
+            file.write(json.dumps({"step": step, "rates": rates}) + "\n")
+
+    def transcripts(self, step: int, round_: Round, actor: Actor, groups: int = 1) -> None:
         """The first `groups` groups of a round, each draft with its challenge."""
         self._transcripts.mkdir(exist_ok=True)
         rows = groups * round_.drafts.rewards.shape[1]
+        drafts = round_.drafts.stage
         lines = []
         for row in range(rows):
-            line: dict[str, Any] = {"step": step, "problem": round_.drafts.stage.problems[row].text}
+            line: dict[str, Any] = {"step": step, "problem": drafts.problems[row].text}
+            if round_.challenges is not None:
+                line["shown"] = actor.shown_attempt(drafts.problems[row], drafts.completions[row])
             for role, stream in zip(("draft", "challenge"), round_.streams, strict=False):
                 stage = stream.stage
                 line[role] = {
@@ -67,6 +90,16 @@ class RunLog:
         self._file.close()
         if self._writer is not None:
             self._writer.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+
+def _keep(path: pathlib.Path, wanted: Callable[[dict], bool]) -> None:
+    """The file with the wanted rows alone, in one step."""
+    if path.is_file():
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in read_metrics(path) if wanted(row)))
+        temporary.replace(path)
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ class Weights:
     format: float = 0.5
     conversion: float = 1.0
     length: float = 0.5
+    solving: float = 1.0
+    copy_ceiling: float = 0.8
 
 
 class Outcome(NamedTuple):
@@ -28,6 +30,7 @@ class Outcome(NamedTuple):
     correct: Array  # 1 if the answer is right
     well_formed: Array  # 1 if the format is right
     length: Array  # sampled tokens
+    copied: Array | None = None  # 1 if the draft was copied, for tasks that can see it
 
 
 Reward = Callable[[Outcome, Outcome, Weights], Array]
@@ -56,9 +59,23 @@ def tie_break(own: Outcome, rival: Outcome, weights: Weights) -> Array:
     return adversarial(own, rival, weights) + weights.length * shorter
 
 
+def floor_on_copying(own: Outcome, rival: Outcome, weights: Weights) -> Array:
+    """(2) plus w_s for not copying while more than the ceiling of all rollouts copy: pressure
+    against copying that does not ask who was right. A control of docs/copy_or_solve.md.
+
+    Raises:
+      ValueError: the task cannot see copying.
+    """
+    if own.copied is None:
+        raise ValueError("game.reward='coop_floor' needs a task that can see copying (copy_world)")
+    crowded = own.copied.mean() > weights.copy_ceiling
+    return cooperative(own, rival, weights) + weights.solving * crowded * (1 - own.copied)
+
+
 REWARDS: dict[str, Reward] = {
     "coop": cooperative,
     "adv": adversarial,
     "margin": margin,
     "tie_break": tie_break,
+    "coop_floor": floor_on_copying,
 }

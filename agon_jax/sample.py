@@ -23,22 +23,26 @@ from agon_jax.types import Prompts, PyTree, Rollouts
 Array = jax.Array
 
 
-def row_keys(seed: int, step: int, stage: int, problems: np.ndarray, rollouts: np.ndarray) -> Array:
+def row_keys(seeds: np.ndarray, step: int, stage: int, problems: np.ndarray, rollouts: np.ndarray) -> Array:
     """[B] PRNG keys that depend on (seed, step, stage, problem, rollout) and on nothing else.
 
-    A resumed run, another number of hosts or another split of the batch draws the same samples.
+    A resumed run, another number of hosts, another split of the batch or a run within a population
+    draws the same samples.
     """
-    return _row_keys(seed, step, stage, jnp.asarray(problems, jnp.uint32), jnp.asarray(rollouts, jnp.uint32))
+    ints = lambda values: jnp.asarray(values, jnp.uint32)
+    return _row_keys(ints(seeds), step, stage, ints(problems), ints(rollouts))
 
 
 @jax.jit
-def _row_keys(seed, step, stage, problems, rollouts):
+def _row_keys(seeds, step, stage, problems, rollouts):
     # threefry by name: under "unsafe_rbg" the order of two fold_ins would not matter.
-    key = jax.random.key(seed, impl="threefry2x32")
-    key = jax.random.fold_in(jax.random.fold_in(key, step), stage)
-    fold = jax.vmap(jax.random.fold_in)
-    keys = fold(jnp.broadcast_to(key, problems.shape), problems)
-    return fold(keys, rollouts)
+    def key_of(seed, problem, rollout):
+        key = jax.random.key(seed, impl="threefry2x32")
+        for number in (step, stage, problem, rollout):
+            key = jax.random.fold_in(key, number)
+        return key
+
+    return jax.vmap(key_of)(seeds, problems, rollouts)
 
 
 def sample(
@@ -59,8 +63,8 @@ def sample(
 
     Args:
       model: the decoder.
-      variables: {"params": base} and, for a policy, "lora": one adapter, or a stack with a
-        leading policy axis when `adapter` is given.
+      variables: {"params": base} and, for a policy, "lora": one adapter; or a stack with a leading
+        axis G, of which row i is under number `adapter[i]` or, without that, i % G.
       prompts: [B, T] left-padded.
       keys: [B] PRNG keys, see `row_keys`.
       max_new_tokens: C.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from agon_jax import config as config_lib
@@ -16,6 +17,7 @@ from agon_jax import sharding, update
 from agon_jax.actor import Actor, Sampling
 from agon_jax.data import Splits, load_splits
 from agon_jax.games.agon import Agon
+from agon_jax.methods import METHODS
 from agon_jax.models import peft
 from agon_jax.models.convert import load, resolve
 from agon_jax.models.decoder import Decoder
@@ -116,18 +118,29 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     )
 
 
+def seeds(config: ConfigDict) -> tuple[int, ...]:
+    """Of the members that are trained: `seeds`, or `seed` alone."""
+    return tuple(config.seeds) or (config.seed,)
+
+
+def _games(config: ConfigDict) -> list[Agon]:
+    """All games that the job trains."""
+    if config.job != "matrix":
+        return [make_game(config)]
+    sources = {METHODS[key].trained_as or key for key in config.methods}
+    return [make_game(config, key) for key in sorted(sources) if METHODS[key].game is not None]
+
+
 def _policies(config: ConfigDict) -> int:
     """The most policies that a method of the job trains."""
-    if config.job != "compare":
-        return config.game.policies
-    return max(config_lib.game_fields(config, method)["policies"] for method in config.methods)
+    return max((game.policies for game in _games(config)), default=1)
 
 
 def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
     """Every microbatch of every method must split evenly over the devices that hold rows."""
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     rollouts = config.data.problems_per_step * 2 * config.game.group_size
-    for policies in (1, 2) if config.job == "compare" else (config.game.policies,):
+    for policies in sorted({game.policies for game in _games(config)}):
         rows = rollouts // policies // config.grpo.microbatches
         if rows % shards:
             raise ValueError(
@@ -140,7 +153,8 @@ def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
 def make_game(config: ConfigDict, method: str | None = None) -> Agon:
     """The config's game, or the one that defines `method`."""
     weights = config_lib.make(Weights, config.game.weights)
-    return Agon(**config_lib.game_fields(config, method), weights=weights)
+    masked = config.grpo.mask_truncated
+    return Agon(**config_lib.game_fields(config, method), weights=weights, mask_truncated=masked)
 
 
 def make_objective(config: ConfigDict) -> Objective:
@@ -149,11 +163,17 @@ def make_objective(config: ConfigDict) -> Objective:
     return config_lib.make(Objective, fields)
 
 
-def make_adapters(config: ConfigDict, base: PyTree, policies: int) -> PyTree:
+def make_population(config: ConfigDict, base: PyTree, policies: int, members: Sequence[int]) -> PyTree:
+    """The adapters of every member, [S * P, ...]: member 0's policies first."""
+    pairs = [make_adapters(config, base, policies, seed) for seed in members]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pairs)
+
+
+def make_adapters(config: ConfigDict, base: PyTree, policies: int, seed: int | None = None) -> PyTree:
     """Stacked adapters [P, ...]: those of `init_adapters`, or fresh ones. Fresh, policy 0 starts with
     a little noise in B, policy 1 at the base: they start apart by that alone. A single policy starts
-    as policy 0 does."""
-    key = jax.random.key(config.seed, impl="threefry2x32")
+    as policy 0 does. `seed` is the config's own by default."""
+    key = jax.random.key(config.seed if seed is None else seed, impl="threefry2x32")
     lora = config.lora
     targets, noise = tuple(lora.targets), (lora.noise, 0.0)
     fresh = lambda policy: init_adapter(

@@ -1,7 +1,8 @@
 """Agon, the paper's main run: Qwen3-0.6B on DeepMath-hard. Every field is documented here.
 
-    python -m agon_jax.main --config=configs/adv.py --workdir=runs/adv
+    python -m agon_jax.main --config=configs/adv.py[:pieces] --workdir=runs/adv
 
+Pieces (configs/pieces.py) choose another model or other problems: adv.py:qwen3_1.7b,code.
 Cost: 375 steps x 128 rollouts of up to 16k tokens; made for one large GPU or a TPU slice. Needs
 the Hugging Face hub (weights and problems). Expected by the paper: 61 % [55.2, 66.6] of 300
 held-out problems for the cascade, against 30 % for GRPO and 23 % zero-shot. Not yet reproduced
@@ -9,12 +10,14 @@ by us. Marks: [2nd] known from second-hand notes on the paper, [open] unknown, o
 """
 
 from agon_jax.config import default
+from configs.pieces import compose
 
 
-def get_config():
+def get_config(pieces=""):
     c = default()
-    c.job = "compare"  # train and judge methods | train: the game below, no judging | tiny_base
-    c.seed = 0  # everything random follows from it and from (step, problem, rollout)
+    c.job = "matrix"  # train and judge methods | train: the game below, no judging | tiny_base
+    c.seed = 0  # of the splits, and of a single run: adapters, order, samples by (step, problem, rollout)
+    c.seeds = ()  # a population: one member a seed, all trained in one program; () is (seed,)
     c.base = "Qwen/Qwen3-0.6B"  # local folder, hub id, or "tiny" (the bundled base)
     c.dtype = "bfloat16"  # of weights, activations and KV cache; adapters are always float32
     c.mesh = (1, -1, 1)  # devices on (data, fsdp, tensor); -1 takes what is left
@@ -22,7 +25,7 @@ def get_config():
     c.task = "math"  # the referee and its prompts: math | code | reasoning_gym | operators (the tiny world)
     c.verify.workers = 2  # processes of the referee
     c.verify.allow_unsandboxed = False  # True: programs of task "code" run without a sandbox where none is
-    c.methods = ("adv",)  # of job "compare": grpo, self_refine, coop, adv, margin, tie_break, fixed_roles
+    c.methods = ("adv",)  # of job "matrix": see agon_jax/methods.py
 
     # The two policies: LoRA adapters on one frozen base.
     c.lora.rank = 16
@@ -32,16 +35,20 @@ def get_config():
     c.lora.noise = 1e-3  # [open] std of policy A's B matrices; policy B starts at zero
     c.init_adapters = ""  # PEFT folders to start from: one that holds policy_a and policy_b, or "A,B"
 
-    # The game. In job "compare", what defines a method (agon_jax/methods.py) takes its place.
+    # The game. In job "matrix", what defines a method (agon_jax/methods.py) takes its place.
     c.game.policies = 2
     c.game.group_size = 8  # [2nd] K drafts and K challenges a problem; single-policy methods: 2K
-    c.game.challenge = True  # False: plain GRPO
+    c.game.challenge = True  # a second stream; False: plain GRPO
+    c.game.exchange = True  # the second stream reads the draft's summary; False: the plain prompt
+    c.game.opponent = "paired"  # a challenger is compared with its own draft | shared: its group's first
     c.game.rotate = True  # swap the roles at every step; False: policy A always drafts
-    c.game.reward = "adv"  # of challengers: coop | adv | margin | tie_break
+    c.game.reward = "adv"  # of challengers: coop | adv | margin | tie_break | coop_floor
     c.game.weights.correct = 2.0  # [2nd]
     c.game.weights.format = 0.5  # [2nd]
     c.game.weights.conversion = 1.0  # [2nd] right where the rival was wrong
     c.game.weights.length = 0.5  # [open] tie_break only: both right, and shorter than the rival
+    c.game.weights.solving = 1.0  # coop_floor only: not copying, while more than copy_ceiling copy
+    c.game.weights.copy_ceiling = 0.8
 
     # Problems.
     # deepmath_hard | gsm8k | math500 | aime24 | aime25 | amc23 | codecontests_easy | jsonl |
@@ -77,6 +84,8 @@ def get_config():
     c.grpo.kl_weight = 0.001  # [open] to the base without adapter; 0 saves a forward pass
     c.grpo.aggregation = "sequence"  # sequence (GRPO) | token (DAPO)
     c.grpo.completion_buckets = (1024, 2048, 4096, 8192, 16384)  # rows are cut to one of these
+    c.grpo.mask_truncated = False  # True: completions cut at the cap are not learnt from
+    c.grpo.refills = 0  # times that problems without a signal are replaced (DAPO); counted in the budget
     c.grpo.microbatches = 8  # parts that the rows of a policy are processed in; memory only
     c.grpo.chunk = 256  # positions a row whose logits exist at once
     c.grpo.remat = True  # recompute layers in the backward pass
@@ -85,8 +94,18 @@ def get_config():
     c.eval.temperature = 0.6  # [2nd]
     c.eval.top_p = 0.95  # [2nd]
     c.eval.rows_per_call = 64  # rows of one sampling call
+    c.eval.every = 0  # steps between evaluations on the validation split; 0: none while training
+    c.eval.samples = 1  # n of pass@k and majority@k; 1 leaves them out
+    c.eval.sampled_problems = 128  # that are answered n times
+
+    # Job "matrix": all methods under all seeds.
+    c.matrix.title = ""  # of the report
+    c.matrix.population = 5  # seeds that are trained in one program
+    c.matrix.more_methods = ()  # those get more_seeds too
+    c.matrix.more_seeds = ()
 
     c.log.checkpoint_every = 10  # steps
     c.log.transcripts_every = 10  # steps
     c.log.tensorboard = True
-    return c
+    c.log.wandb = False  # True: Weights & Biases too, if it is installed
+    return compose(c, pieces)

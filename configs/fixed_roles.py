@@ -1,14 +1,15 @@
 """Fixed roles: as adv, but policy A always drafts.
 
-    python -m agon_jax.main --config=configs/fixed_roles.py --workdir=runs/fixed_roles
+    python -m agon_jax.main --config=configs/fixed_roles.py[:pieces] --workdir=runs/fixed_roles
 
-Cost: as configs/adv.py. By the paper: 52 % of 300 held-out problems.
+Pieces (configs/pieces.py) choose another model or other problems. Cost: as configs/adv.py.
+By the paper: 52 % of 300 held-out problems.
 """
 
 from configs.adv import get_config as adv
 
 
-def get_config():
-    c = adv()
+def get_config(pieces=""):
+    c = adv(pieces)
     c.methods = ("fixed_roles",)
     return c

@@ -1,14 +1,15 @@
 """Plain GRPO: one policy, 2K rollouts a problem, no exchange.
 
-    python -m agon_jax.main --config=configs/grpo.py --workdir=runs/grpo
+    python -m agon_jax.main --config=configs/grpo.py[:pieces] --workdir=runs/grpo
 
-Cost: as configs/adv.py. By the paper: 30 % [25.0, 35.4] of 300 held-out problems.
+Pieces (configs/pieces.py) choose another model or other problems. Cost: as configs/adv.py.
+By the paper: 30 % [25.0, 35.4] of 300 held-out problems.
 """
 
 from configs.adv import get_config as adv
 
 
-def get_config():
-    c = adv()
+def get_config(pieces=""):
+    c = adv(pieces)
     c.methods = ("grpo",)
     return c

@@ -6,8 +6,8 @@
     advantages  inside each stream's own group of K
     rotation    the roles swap at every step
 
-A variant is data: fields of the frozen dataclass `Agon`. Left out: groups refilled after a
-zero-variance draw, more than two policies.
+A variant is data: fields of the frozen dataclass `Agon`. All members of a population (the same
+pair under several seeds) play at once, each on its own problems. Left out: more than two policies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agon_jax.actor import Actor, Sampling, Stage
+from agon_jax.actor import Actor, Players, Sampling, Stage, concatenate
 from agon_jax.grpo import group_advantages
-from agon_jax.rewards import REWARDS, Weights, cooperative
-from agon_jax.types import Batch, Problem, PyTree
+from agon_jax.rewards import REWARDS, Outcome, Weights, cooperative
+from agon_jax.types import Batch, Problem
 
 DRAFT, CHALLENGE = 0, 1  # stage numbers: part of a row's key
+OPPONENTS = ("paired", "shared")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +35,25 @@ class Agon:
     Attributes:
       policies: 2, or 1 for the single-policy baselines.
       group_size: K. Without a challenge stream the drafts' group is 2K: equal rollouts.
-      challenge: whether a second stream reads the drafts (False is plain GRPO).
+      challenge: whether there is a second stream (False is plain GRPO).
+      exchange: the second stream's prompt holds the draft's summary; False: the plain prompt.
+      opponent: whose outcome a challenger's reward is compared with: the draft of its own number
+        ("paired"), or the first draft of its group ("shared").
       rotate: swap the roles at every step; otherwise policy 0 always drafts.
       reward: of the challengers, a key of rewards.REWARDS.
       weights: of the reward's terms.
+      mask_truncated: a completion cut at the cap counts in its group's mean, but is not learnt from.
     """
 
     policies: int = 2
     group_size: int = 8
     challenge: bool = True
+    exchange: bool = True
+    opponent: str = "paired"
     rotate: bool = True
     reward: str = "adv"
     weights: Weights = Weights()
+    mask_truncated: bool = False
 
     @property
     def rollouts_per_problem(self) -> int:
@@ -71,55 +79,66 @@ class Stream:
     rewards: np.ndarray  # [G, K]
     advantages: np.ndarray  # [G, K]
 
+    @property
+    def live(self) -> np.ndarray:
+        """[G] False for groups of equal rewards, which carry no signal."""
+        return (self.advantages != 0).any(axis=1)
+
+    def groups(self, index: np.ndarray) -> Stream:
+        """Some of the groups."""
+        size = self.rewards.shape[1]
+        rows = (index[:, None] * size + np.arange(size)).ravel()
+        return Stream(self.stage.take(rows), self.rewards[index], self.advantages[index])
+
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """All rollouts of one step."""
+    """All rollouts of one step of one member of the population.
+
+    `spent` holds rollouts that were made and not used (groups that were refilled).
+    """
 
     drafts: Stream
     challenges: Stream | None
+    spent: tuple[Stage, ...] = ()
 
     @property
     def streams(self) -> list[Stream]:
         return [self.drafts] if self.challenges is None else [self.drafts, self.challenges]
 
+    @property
+    def live(self) -> np.ndarray:
+        """[G] problems of which any stream carries a signal."""
+        return np.any([stream.live for stream in self.streams], axis=0)
+
 
 def draft(
     actor: Actor,
-    adapters: PyTree,
+    players: Players,
     policy: int | None,
     problems: Sequence[Problem],
     group: int,
     sampling: Sampling,
     *,
-    seed: int,
     step: int,
+    stage: int = DRAFT,
 ) -> Stage:
-    """`group` completions a problem from the plain prompt, problem-major."""
+    """`group` completions a problem from the plain prompt, problem-major; `problems` are those of
+    member 0, then as many of member 1, …"""
     rows = [problem for problem in problems for _ in range(group)]
     messages = [actor.task.prompts.draft_messages(problem.text) for problem in rows]
-    return actor.act(
-        adapters,
-        policy,
-        rows,
-        messages,
-        sampling,
-        seed=seed,
-        step=step,
-        stage=DRAFT,
-        rollouts=np.tile(np.arange(group), len(problems)),
-    )
+    rollouts = np.tile(np.arange(group), len(problems))
+    return actor.act(players, policy, rows, messages, sampling, step=step, stage=stage, rollouts=rollouts)
 
 
 def challenge(
     actor: Actor,
-    adapters: PyTree,
+    players: Players,
     policy: int | None,
     drafts: Stage,
     group: int,
     sampling: Sampling,
     *,
-    seed: int,
     step: int,
 ) -> Stage:
     """One completion a draft; its prompt holds the draft's summary, never its private reasoning."""
@@ -127,43 +146,71 @@ def challenge(
         actor.task.prompts.challenge_messages(problem.text, actor.shown_attempt(problem, completion))
         for problem, completion in zip(drafts.problems, drafts.completions, strict=True)
     ]
-    return actor.act(
-        adapters,
-        policy,
-        drafts.problems,
-        messages,
-        sampling,
-        seed=seed,
-        step=step,
-        stage=CHALLENGE,
-        rollouts=np.tile(np.arange(group), len(messages) // group),
-    )
+    rollouts = np.tile(np.arange(group), len(messages) // group)
+    act = dict(step=step, stage=CHALLENGE, rollouts=rollouts)
+    return actor.act(players, policy, drafts.problems, messages, sampling, **act)
 
 
 def play(
     game: Agon,
     actor: Actor,
-    adapters: PyTree,
-    problems: Sequence[Problem],
+    players: Players,
+    problems: Sequence[Sequence[Problem]],
     sampling: Sampling,
     *,
-    seed: int,
     step: int,
-) -> Round:
-    """One round on a batch of problems."""
+) -> list[Round]:
+    """One round of every member of the population, on its own problems (equally many each)."""
     drafter, challenger = game.roles(step)
-    drafts = draft(actor, adapters, drafter, problems, game.draft_group, sampling, seed=seed, step=step)
-    drafts_paid = _pay(drafts, cooperative(drafts.outcome, None, game.weights), game.draft_group)
+    size = game.draft_group
+    flat = [problem for own in problems for problem in own]
+    drafts = draft(actor, players, drafter, flat, size, sampling, step=step)
     if not game.challenge:
-        return Round(drafts_paid, None)
-    challenges = challenge(
-        actor, adapters, challenger, drafts, game.group_size, sampling, seed=seed, step=step
-    )
-    rewards = REWARDS[game.reward](challenges.outcome, drafts.outcome, game.weights)
-    return Round(drafts_paid, _pay(challenges, rewards, game.group_size))
+        return [
+            Round(_pay(game, s, cooperative(s.outcome, None, game.weights), size), None)
+            for s in drafts.split(len(problems))
+        ]
+    if game.exchange:
+        challenges = challenge(actor, players, challenger, drafts, size, sampling, step=step)
+    else:
+        challenges = draft(actor, players, challenger, flat, size, sampling, step=step, stage=CHALLENGE)
+    rounds = []
+    for first, second in zip(drafts.split(len(problems)), challenges.split(len(problems)), strict=True):
+        own = cooperative(first.outcome, None, game.weights)
+        rival = first.outcome if game.opponent == "paired" else _shared(first.outcome, size)
+        rewards = REWARDS[game.reward](second.outcome, rival, game.weights)
+        rounds.append(Round(_pay(game, first, own, size), _pay(game, second, rewards, size)))
+    return rounds
 
 
-def _pay(stage: Stage, rewards: np.ndarray, group: int) -> Stream:
+def refill(round_: Round, extra: Round) -> Round:
+    """Problems without any signal, replaced by those of `extra` that have one (dynamic sampling,
+    arXiv 2503.14476). The number of groups stays; what is not used stays in the budget."""
+    dead, fresh = np.flatnonzero(~round_.live), np.flatnonzero(extra.live)
+    count = min(len(dead), len(fresh))
+    kept = np.setdiff1d(np.arange(len(round_.live)), dead[:count])
+    unused = np.setdiff1d(np.arange(len(extra.live)), fresh[:count])
+    pairs = zip(round_.streams, extra.streams, strict=True)
+    streams = [_join(a.groups(kept), b.groups(fresh[:count])) for a, b in pairs]
+    left = [(round_, dead[:count]), (extra, unused)]
+    spent = [s.groups(index).stage for source, index in left if len(index) for s in source.streams]
+    challenges = streams[1] if len(streams) > 1 else None
+    return Round(streams[0], challenges, (*round_.spent, *extra.spent, *spent))
+
+
+def _join(first: Stream, second: Stream) -> Stream:
+    both = lambda a, b: np.concatenate([a, b])
+    stage = concatenate(first.stage, second.stage) if len(second.rewards) else first.stage
+    return Stream(stage, both(first.rewards, second.rewards), both(first.advantages, second.advantages))
+
+
+def _shared(outcome: Outcome, group: int) -> Outcome:
+    """The outcome of each group's first draft in the place of every draft's."""
+    first = lambda values: np.repeat(values.reshape(-1, group)[:, 0], group)
+    return Outcome(*(None if values is None else first(values) for values in outcome))
+
+
+def _pay(game: Agon, stage: Stage, rewards: np.ndarray, group: int) -> Stream:
     rewards = rewards.reshape(-1, group)
     return Stream(stage, rewards, np.asarray(_advantages(jnp.asarray(rewards))))
 
@@ -171,19 +218,21 @@ def _pay(stage: Stage, rewards: np.ndarray, group: int) -> Stream:
 _advantages = jax.jit(jax.vmap(group_advantages))
 
 
-def to_batch(game: Agon, round_: Round, completion_buckets: Sequence[int]) -> Batch:
-    """Rows of the update, in policy order whatever the roles were: [P, N, ...].
+def to_batch(game: Agon, rounds: Sequence[Round], completion_buckets: Sequence[int]) -> Batch:
+    """Rows of the update, [S * P, N, ...]: by member, then in policy order whatever the roles were.
 
     Completions are cut to the smallest bucket that holds all sampled tokens; prompts are padded
     on the left to the widest stream.
     """
-    width = max(stream.stage.prompts.tokens.shape[1] for stream in round_.streams)
-    sampled = max(int(s.stage.rollouts.mask.sum(axis=1).max()) for s in round_.streams)
-    length = next(bucket for bucket in completion_buckets if sampled <= bucket)
+    streams = [stream for round_ in rounds for stream in round_.streams]
+    width = max(stream.stage.prompts.tokens.shape[1] for stream in streams)
+    longest = max(int(stream.stage.rollouts.mask.sum(axis=1).max()) for stream in streams)
+    length = next(bucket for bucket in completion_buckets if bucket >= longest)
     policies = []
-    for policy in range(game.policies):
-        rows = [_rows(s, width, length) for s in round_.streams if s.stage.policy == policy]
-        policies.append(jax.tree.map(lambda *xs: np.concatenate(xs), *rows))
+    for round_ in rounds:
+        for policy in range(game.policies):
+            rows = [_rows(s, width, length) for s in round_.streams if s.stage.policy == policy]
+            policies.append(jax.tree.map(lambda *xs: np.concatenate(xs), *rows))
     return jax.tree.map(lambda *xs: np.stack(xs), *policies)
 
 
@@ -200,43 +249,3 @@ def _rows(stream: Stream, width: int, length: int) -> Batch:
         logps=rollouts.logps[:, :length],
         advantages=stream.advantages.reshape(-1),
     )
-
-
-def round_metrics(game: Agon, round_: Round, step: int) -> dict[str, float]:
-    """Figures of one round, by role."""
-    metrics: dict[str, float] = {"drafter": float(game.roles(step)[0])}
-    for role, stream in zip(("draft", "challenge"), round_.streams, strict=False):
-        outcome = stream.stage.outcome
-        metrics |= {
-            f"{role}_pass_rate": float(outcome.correct.mean()),
-            f"{role}_reward": float(stream.rewards.mean()),
-            f"{role}_well_formed": float(outcome.well_formed.mean()),
-            f"{role}_length": float(outcome.length.mean()),
-            f"{role}_truncated": float(1 - stream.stage.rollouts.finished.mean()),
-            f"{role}_zero_variance": float((stream.advantages == 0).all(axis=1).mean()),
-        }
-    metrics["reward"] = float(np.mean([s.rewards.mean() for s in round_.streams]))
-    metrics["generated_tokens"] = sum(s.stage.generated_tokens for s in round_.streams)
-    metrics["prefilled_tokens"] = sum(s.stage.prefilled_tokens for s in round_.streams)
-    metrics["rollouts"] = sum(len(s.stage.problems) for s in round_.streams)
-    if round_.challenges is not None:
-        metrics |= _exchange_metrics(round_.drafts.stage, round_.challenges.stage)
-    return metrics
-
-
-def _exchange_metrics(drafts: Stage, challenges: Stage) -> dict[str, float]:
-    """What reading the draft did; a rate over an empty set is left out."""
-    was_right = drafts.outcome.correct == 1
-    right = challenges.outcome.correct == 1
-    same = np.array(
-        [
-            d.answer is not None and d.answer == c.answer
-            for d, c in zip(drafts.completions, challenges.completions, strict=True)
-        ]
-    )
-    rates = {
-        "copy_rate": same,  # same answer as the draft, right or wrong
-        "conversion_rate": right[~was_right],  # draft wrong -> right
-        "keep_rate": right[was_right],  # draft right -> right
-    }
-    return {name: float(values.mean()) for name, values in rates.items() if values.size}

@@ -29,8 +29,12 @@ class Projection(nn.Module):
             return y
         a = self.get_variable("lora", "a").astype(x.dtype)
         b = self.get_variable("lora", "b").astype(x.dtype)
-        if adapter is None:  # one adapter for all rows: a [in, r], b [r, out]
+        if adapter is None and a.ndim == 2:  # one adapter for all rows: a [in, r], b [r, out]
             return y + expand(self.lora_scale * (x @ a), b)
+        if adapter is None:  # a stack of G adapters [G, in, r], row i under adapter i % G
+            grouped = x.reshape(-1, len(a), *x.shape[1:])
+            low = self.lora_scale * jnp.einsum("ng...i,gir->ng...r", grouped, a)
+            return y + jnp.einsum("ng...r,gro->ng...o", low, b).reshape(y.shape)
         # A stack of adapters, one index a row: plain matmuls with all P adapters side by side (the
         # rank is small), between them a one-hot that keeps the row's own. Gathering A and B per
         # row would move B times the adapter's bytes.

@@ -1,0 +1,29 @@
+"""The experiment in miniature: every row of the paper's tables, several seeds, on the tiny base.
+
+    python -m agon_jax.main matrix --config=configs/matrix_tiny.py
+
+Five seeds of every method, ten of those that the main questions rest on. Nothing here was tuned on
+the held-out problems. Cost: see docs/results.md. Kill it whenever you like: the same command resumes.
+"""
+
+from agon_jax.config import default
+from configs.pieces import compose
+
+
+def get_config():
+    c = compose(default(), "tiny")
+    c.job = "matrix"
+    c.matrix.title = "Agon in miniature: every method at equal rollouts"
+    c.methods = (
+        "zero_shot", "moa", "grpo", "grpo_cascade", "self_refine", "coop", "adv", "shared_opponent",
+        "hidden_drafts", "margin", "fixed_roles", "tie_break",
+    )  # fmt: skip
+    c.seeds = (0, 1, 2, 3, 4)
+    c.matrix.more_methods = ("grpo", "grpo_cascade", "self_refine", "coop", "adv")
+    c.matrix.more_seeds = (5, 6, 7, 8, 9)
+    c.matrix.population = 5  # seeds that are trained in one program
+    c.data.heldout = 1000
+    c.eval.rows_per_call = 640
+    c.eval.samples, c.eval.sampled_problems = 8, 64
+    c.eval.every = 20
+    return c
