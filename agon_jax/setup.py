@@ -140,11 +140,16 @@ def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
 def make_game(config: ConfigDict, method: str | None = None) -> Agon:
     """The config's game, or the one that defines `method`."""
     weights = config_lib.make(Weights, config.game.weights)
-    return Agon(**config_lib.game_fields(config, method), weights=weights)
+    return Agon(
+        **config_lib.game_fields(config, method),
+        weights=weights,
+        advantage_std=config.grpo.advantage_std,
+        mask_truncated=config.grpo.mask_truncated,
+    )
 
 
 def make_objective(config: ConfigDict) -> Objective:
-    """The objective; log-probs are taken under the distribution that training samples from."""
+    """The objective; log-probs and the cap are those of the sampling that training does."""
     fields = config.grpo.to_dict() | config.sampling.to_dict()
     return config_lib.make(Objective, fields)
 
@@ -178,14 +183,15 @@ def _adapter_folders(init_adapters: str, policies: int) -> list[pathlib.Path]:
 
 
 def make_optimizer(config: ConfigDict, steps: int) -> Any:
-    """The optimizer of one policy."""
+    """The optimizer of one policy, for `steps` rounds of `inner_epochs` optimizer steps each."""
     grpo = config.grpo
     return update.make_optimizer(
         learning_rate=grpo.learning_rate,
-        steps=steps,
+        steps=steps * grpo.inner_epochs,
         warmup=grpo.warmup,
         weight_decay=grpo.weight_decay,
         max_grad_norm=grpo.max_grad_norm,
+        schedule=grpo.schedule,
     )
 
 

@@ -1,6 +1,6 @@
 """The training loop: Algorithm 1 of the method, resumable.
 
-Left out: several hosts, inner epochs.
+Left out: several hosts.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ zero-variance draw, more than two policies.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from agon_jax.actor import Actor, Sampling, Stage
-from agon_jax.grpo import group_advantages
+from agon_jax.grpo import group_advantages, has_signal
 from agon_jax.rewards import REWARDS, Weights, cooperative
 from agon_jax.types import Batch, Problem, PyTree
 
@@ -38,6 +39,8 @@ class Agon:
       rotate: swap the roles at every step; otherwise policy 0 always drafts.
       reward: of the challengers, a key of rewards.REWARDS.
       weights: of the reward's terms.
+      advantage_std: what advantages are divided by, a key of grpo.ADVANTAGE_VARIANCES.
+      mask_truncated: a completion cut at the cap counts in its group's mean, but is not trained on.
     """
 
     policies: int = 2
@@ -46,6 +49,8 @@ class Agon:
     rotate: bool = True
     reward: str = "adv"
     weights: Weights = Weights()
+    advantage_std: str = "population"
+    mask_truncated: bool = False
 
     @property
     def rollouts_per_problem(self) -> int:
@@ -70,6 +75,7 @@ class Stream:
     stage: Stage
     rewards: np.ndarray  # [G, K]
     advantages: np.ndarray  # [G, K]
+    active: np.ndarray  # [G, K] bool: has a part in loss and normaliser
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,22 +159,27 @@ def play(
     """One round on a batch of problems."""
     drafter, challenger = game.roles(step)
     drafts = draft(actor, adapters, drafter, problems, game.draft_group, sampling, seed=seed, step=step)
-    drafts_paid = _pay(drafts, cooperative(drafts.outcome, None, game.weights), game.draft_group)
+    drafts_paid = _pay(game, drafts, cooperative(drafts.outcome, None, game.weights), game.draft_group)
     if not game.challenge:
         return Round(drafts_paid, None)
     challenges = challenge(
         actor, adapters, challenger, drafts, game.group_size, sampling, seed=seed, step=step
     )
     rewards = REWARDS[game.reward](challenges.outcome, drafts.outcome, game.weights)
-    return Round(drafts_paid, _pay(challenges, rewards, game.group_size))
+    return Round(drafts_paid, _pay(game, challenges, rewards, game.group_size))
 
 
-def _pay(stage: Stage, rewards: np.ndarray, group: int) -> Stream:
+def _pay(game: Agon, stage: Stage, rewards: np.ndarray, group: int) -> Stream:
     rewards = rewards.reshape(-1, group)
-    return Stream(stage, rewards, np.asarray(_advantages(jnp.asarray(rewards))))
+    advantages, live = jax.device_get(_advantages(jnp.asarray(rewards), game.advantage_std))
+    kept = stage.rollouts.finished.reshape(-1, group) | (not game.mask_truncated)
+    return Stream(stage, rewards, advantages, live[:, None] & kept)
 
 
-_advantages = jax.jit(jax.vmap(group_advantages))
+@functools.partial(jax.jit, static_argnames="std")
+def _advantages(rewards, std):
+    """[G, K] -> advantages [G, K], groups with a signal [G]."""
+    return jax.vmap(lambda group: (group_advantages(group, std), has_signal(group)))(rewards)
 
 
 def to_batch(game: Agon, round_: Round, completion_buckets: Sequence[int]) -> Batch:
@@ -199,6 +210,7 @@ def _rows(stream: Stream, width: int, length: int) -> Batch:
         completion_mask=mask,
         logps=rollouts.logps[:, :length],
         advantages=stream.advantages.reshape(-1),
+        active=stream.active.reshape(-1),
     )
 
 
