@@ -15,7 +15,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from agon_jax.grpo import AGGREGATIONS
+from agon_jax.grpo import ADVANTAGE_VARIANCES, AGGREGATIONS, IMPORTANCE_LEVELS, KL_ESTIMATORS
 from agon_jax.methods import METHODS
 from agon_jax.rewards import REWARDS
 from agon_jax.sources import SOURCES
@@ -75,15 +75,21 @@ def default() -> ConfigDict:
                 steps=config_dict.placeholder(int),
                 learning_rate=5e-5,
                 warmup=0.1,
+                schedule="linear",
                 weight_decay=0.0,
                 max_grad_norm=1.0,
+                inner_epochs=1,
+                advantage_std="population",
+                mask_truncated=False,
                 clip_low=0.2,
                 clip_high=0.2,
+                importance_level="token",
+                importance_cap=0.0,
                 kl_weight=0.001,
+                kl_estimator="k3",
                 aggregation="sequence",
                 completion_buckets=(1024, 2048, 4096, 8192, 16384),
                 refills=0,
-                mask_truncated=False,
                 microbatches=1,
                 chunk=256,
                 remat=True,
@@ -189,13 +195,17 @@ _CHOICES = {
     "game.reward": tuple(REWARDS),
     "game.opponent": ("paired", "shared"),
     "grpo.aggregation": tuple(AGGREGATIONS),
+    "grpo.advantage_std": tuple(ADVANTAGE_VARIANCES),
+    "grpo.importance_level": tuple(IMPORTANCE_LEVELS),
+    "grpo.kl_estimator": tuple(KL_ESTIMATORS),
+    "grpo.schedule": ("linear", "constant"),
 }
 _POSITIVE = (
     "lora.rank", "lora.alpha", "data.train", "data.validation", "data.heldout",
     "data.problems_per_step", "data.prompt_buckets", "data.max_attempt_tokens",
     "sampling.max_new_tokens", "grpo.steps", "grpo.learning_rate", "grpo.max_grad_norm",
-    "grpo.clip_low", "grpo.clip_high", "grpo.completion_buckets", "grpo.microbatches",
-    "grpo.chunk", "verify.workers", "data.shares",
+    "grpo.inner_epochs", "grpo.clip_low", "grpo.clip_high", "grpo.completion_buckets",
+    "grpo.microbatches", "grpo.chunk", "verify.workers", "data.shares",
     "eval.rows_per_call", "eval.samples", "eval.sampled_problems", "matrix.population",
     "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
@@ -204,7 +214,7 @@ _NOT_NEGATIVE = (
     "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",
     "game.weights.length", "game.weights.solving", "game.weights.copy_ceiling", "grpo.refills",
     "eval.every", "sampling.temperature", "eval.temperature", "grpo.warmup",
-    "grpo.weight_decay", "grpo.kl_weight",
+    "grpo.weight_decay", "grpo.importance_cap", "grpo.kl_weight",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -15,6 +16,7 @@ from agon_jax.update import Objective
 _ROWS = 64  # of a member: enough for an estimate
 
 
+@functools.cache  # methods share the compiled program
 def make_divergence(
     model: Decoder, objective: Objective, policies: int
 ) -> Callable[[PyTree, PyTree, Batch, int], jax.Array | None]:

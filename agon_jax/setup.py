@@ -31,11 +31,21 @@ from agon_jax.update import Objective
 
 
 @dataclasses.dataclass(frozen=True)
+class Learner:
+    """What updates adapters. Made once: methods whose shapes agree share a compiled program."""
+
+    model: Decoder  # the actor's, with rematerialised layers when asked for
+    objective: Objective
+    optimizer: Any  # an optax.GradientTransformation
+    update: update.Update
+
+
+@dataclasses.dataclass(frozen=True)
 class Parts:
     """What all methods of a run share."""
 
     actor: Actor
-    learner: Decoder  # the actor's model, with rematerialised layers when asked for
+    learner: Learner
     splits: Splits
     sampling: Sampling
     eval_sampling: Sampling
@@ -108,7 +118,7 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
             max_attempt_tokens=data.max_attempt_tokens,
             rows_per_call=config.eval.rows_per_call,
         ),
-        learner=model.clone(remat=config.grpo.remat),
+        learner=make_learner(config, model, mesh, steps),
         splits=splits,
         sampling=sampling,
         eval_sampling=dataclasses.replace(
@@ -116,6 +126,13 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
         ),
         steps=steps,
     )
+
+
+def make_learner(config: ConfigDict, model: Decoder, mesh: jax.sharding.Mesh, steps: int) -> Learner:
+    """The update of any number of policies."""
+    model, objective = model.clone(remat=config.grpo.remat), make_objective(config)
+    optimizer = make_optimizer(config, steps)
+    return Learner(model, objective, optimizer, update.make_update(model, optimizer, objective, mesh))
 
 
 def seeds(config: ConfigDict) -> tuple[int, ...]:
@@ -153,12 +170,16 @@ def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
 def make_game(config: ConfigDict, method: str | None = None) -> Agon:
     """The config's game, or the one that defines `method`."""
     weights = config_lib.make(Weights, config.game.weights)
-    masked = config.grpo.mask_truncated
-    return Agon(**config_lib.game_fields(config, method), weights=weights, mask_truncated=masked)
+    return Agon(
+        **config_lib.game_fields(config, method),
+        weights=weights,
+        advantage_std=config.grpo.advantage_std,
+        mask_truncated=config.grpo.mask_truncated,
+    )
 
 
 def make_objective(config: ConfigDict) -> Objective:
-    """The objective; log-probs are taken under the distribution that training samples from."""
+    """The objective; log-probs and the cap are those of the sampling that training does."""
     fields = config.grpo.to_dict() | config.sampling.to_dict()
     return config_lib.make(Objective, fields)
 
@@ -198,14 +219,15 @@ def _adapter_folders(init_adapters: str, policies: int) -> list[pathlib.Path]:
 
 
 def make_optimizer(config: ConfigDict, steps: int) -> Any:
-    """The optimizer of one policy."""
+    """The optimizer of one policy, for `steps` rounds of `inner_epochs` optimizer steps each."""
     grpo = config.grpo
     return update.make_optimizer(
         learning_rate=grpo.learning_rate,
-        steps=steps,
+        steps=steps * grpo.inner_epochs,
         warmup=grpo.warmup,
         weight_decay=grpo.weight_decay,
         max_grad_norm=grpo.max_grad_norm,
+        schedule=grpo.schedule,
     )
 
 

@@ -23,7 +23,7 @@ from agon_jax.games.agon import Agon, Round, play, refill, to_batch
 from agon_jax.games.metrics import round_metrics
 from agon_jax.logs import RunLog, member_folder
 from agon_jax.types import Batch, Problem
-from agon_jax.update import init_state, make_update
+from agon_jax.update import init_state
 
 # Pass rates on the validation split, by way to answer, for each member.
 Validate = Callable[[Players], list[dict[str, float]]]
@@ -48,10 +48,9 @@ def train(
       folder: of the method; logs go to `seed_<n>/`, checkpoints to `checkpoints/`.
       validate: called every `eval.every` steps.
     """
-    actor, grpo, log = parts.actor, config.grpo, config.log
-    optimizer = setup.make_optimizer(config, parts.steps)
+    actor, learner, grpo, log = parts.actor, parts.learner, config.grpo, config.log
     adapters = setup.make_population(config, actor.base, game.policies, seeds)
-    state = jax.device_put(init_state(adapters, optimizer), sharding.replicated(actor.mesh))
+    state = jax.device_put(init_state(adapters, learner.optimizer), sharding.replicated(actor.mesh))
     checkpoints = Checkpoints(checkpoint_folder(folder, seeds))
     streams = [_stream(config, parts, seed) for seed in seeds]
     if restored := checkpoints.restore(state):
@@ -63,8 +62,7 @@ def train(
     if first == parts.steps:
         checkpoints.close()
         return players()
-    update = make_update(parts.learner, optimizer, setup.make_objective(config), actor.mesh)
-    divergence = make_divergence(parts.learner, setup.make_objective(config), game.policies)
+    divergence = make_divergence(learner.model, learner.objective, game.policies)
 
     display.say(setup.memory(actor.base, state))
     logs = [RunLog(member_folder(folder, seed), first, log.tensorboard, log.wandb) for seed in seeds]
@@ -85,7 +83,7 @@ def train(
         batch = place(to_batch(game, rounds, grpo.completion_buckets), actor.mesh)
         rare = step % log.transcripts_every == 0
         apart = divergence(state.adapters, actor.base, batch, game.roles(step)[0]) if rare else None
-        state, learned = update(state, actor.base, batch)
+        state, learned = learner.update(state, actor.base, batch)
         learned = {name: np.asarray(values) for name, values in learned.items()}  # waits for the device
         seconds = (sampled - started, time.perf_counter() - sampled)
 

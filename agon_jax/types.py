@@ -65,6 +65,8 @@ class Batch:
     completion_mask: Any  # [P, N, C] bool, the last C positions: True on sampled tokens
     logps: Any  # [P, N, C] float32, the sampler's log-probs of those tokens
     advantages: Any  # [P, N] float32; 0 for rows of a dropped (zero-variance) group
+    active: Any  # [P, N] bool: the row has a part in loss and normaliser. Not to be read off the
+    # advantages: a row that earned exactly its group's mean has advantage 0 and counts
 
 
 @jax.tree_util.register_dataclass
@@ -74,4 +76,4 @@ class TrainState:
 
     adapters: PyTree  # LoRA pytree, every leaf with a leading policy axis P
     opt_state: PyTree  # optax state, vmapped: every leaf with a leading policy axis P
-    step: Any  # [] int32, optimizer steps done
+    step: Any  # [] int32, rounds done; each takes grpo.inner_epochs optimizer steps

@@ -159,7 +159,7 @@ def update_step(rows=16, tokens=2048, new=1536):
     )
     batch = Batch(
         tokens=of(jnp.int32, tokens), mask=of(jnp.bool, tokens), completion_mask=of(jnp.bool, new),
-        logps=of(jnp.float32, new), advantages=of(jnp.float32),
+        logps=of(jnp.float32, new), advantages=of(jnp.float32), active=of(jnp.bool),
     )  # fmt: skip
     program, seconds = compiled(make_update(model, optimizer, Objective(), mesh).lower(state, base, batch))
     memory = program.memory_analysis()

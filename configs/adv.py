@@ -76,15 +76,23 @@ def get_config(pieces=""):
     # The update of both adapters.
     c.grpo.steps = None  # None: one epoch
     c.grpo.learning_rate = 5e-5  # [2nd] peak
-    c.grpo.warmup = 0.1  # [2nd] share of the steps; then linear decay to 0
+    c.grpo.warmup = 0.1  # [2nd] share of the steps
+    c.grpo.schedule = "linear"  # [2nd] after warm-up: linear (down to 0) | constant
     c.grpo.weight_decay = 0.0
     c.grpo.max_grad_norm = 1.0  # each policy by its own norm
+    c.grpo.inner_epochs = 1  # [open] optimizer steps on each batch; the schedule counts all of them
+    c.grpo.advantage_std = "population"  # divide by the std over K | sample (K - 1) | none (Dr. GRPO)
+    c.grpo.mask_truncated = False  # True: cut completions count in their group's mean but are not trained on
     c.grpo.clip_low = 0.2  # [open]
-    c.grpo.clip_high = 0.2  # [open]
+    c.grpo.clip_high = 0.2  # [open] above clip_low: DAPO's clip-higher
+    c.grpo.importance_level = "token"  # of the ratio | sequence (GSPO; it wants clips near 3e-4)
+    # 0: the ratio is against the sampler's own log-probs. Above 0, truncated importance sampling: the ratio
+    # is against the learner's before the update, and a token weighs min(learner / sampler, importance_cap).
+    c.grpo.importance_cap = 0.0
     c.grpo.kl_weight = 0.001  # [open] to the base without adapter; 0 saves a forward pass
-    c.grpo.aggregation = "sequence"  # sequence (GRPO) | token (DAPO)
+    c.grpo.kl_estimator = "k3"  # k1 (no gradient on average) | k2 (the KL's gradient) | k3 (GRPO)
+    c.grpo.aggregation = "sequence"  # sequence (GRPO) | token (DAPO) | constant (Dr. GRPO: max_new_tokens)
     c.grpo.completion_buckets = (1024, 2048, 4096, 8192, 16384)  # rows are cut to one of these
-    c.grpo.mask_truncated = False  # True: completions cut at the cap are not learnt from
     c.grpo.refills = 0  # times that problems without a signal are replaced (DAPO); counted in the budget
     c.grpo.microbatches = 8  # parts that the rows of a policy are processed in; memory only
     c.grpo.chunk = 256  # positions a row whose logits exist at once

@@ -1,6 +1,7 @@
 """The update of the stacked pair: a gradient by hand, isolation of the policies, sharding."""
 
 import dataclasses
+import math
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,9 @@ import optax
 import pytest
 from toys import tiny_config
 
-from agon_jax import sharding
+from agon_jax import setup, sharding
+from agon_jax.config import default
+from agon_jax.logprobs import token_logprobs
 from agon_jax.models.convert import param_specs
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.lora import init_adapter, stack_adapters
@@ -30,11 +33,13 @@ class TwoTokenPolicy:
         return x * variables.get("lora", {"theta": jnp.zeros(2)})["theta"]
 
 
-def toy_batch(tokens, advantages, logps):
+def toy_batch(tokens, advantages, logps, active=None):
     """One policy; a prompt of one token and a completion of one token a row."""
     tokens = jnp.array([[[0, t] for t in tokens]])
     ones = jnp.ones(tokens.shape, bool)
-    return Batch(tokens, ones, ones[..., 1:], jnp.array(logps)[None, :, None], jnp.array(advantages)[None])
+    advantages = jnp.array(advantages)[None]
+    active = advantages != 0 if active is None else jnp.array(active)[None]
+    return Batch(tokens, ones, ones[..., 1:], jnp.array(logps)[None, :, None], advantages, active)
 
 
 def toy_step(theta, batch, objective=ON_POLICY):
@@ -54,24 +59,33 @@ def test_gradient_of_a_two_token_policy_by_hand(theta):
     np.testing.assert_allclose(metrics["log_ratio_abs"], 0, atol=1e-6)
 
 
-def test_a_ratio_beyond_the_clip_stops_its_own_token_only():
+@pytest.mark.parametrize("level", ["token", "sequence"])  # of one token: the same
+def test_a_ratio_beyond_the_clip_stops_its_own_token_only(level):
     # token 0 is 1.5 times likelier than when it was sampled (A > 0: clipped, no gradient);
     # token 1 has ratio 1: -dL/dtheta = -1/2 (-p0, 1 - p1) = (p0, -p0) / 2 = (1/4, -1/4)
     logps = np.log([0.5 / 1.5, 0.5])
-    moved, metrics = toy_step((0.0, 0.0), toy_batch([0, 1], [1.0, -1.0], logps))
+    objective = Objective(kl_weight=0.0, importance_level=level)
+    moved, metrics = toy_step((0.0, 0.0), toy_batch([0, 1], [1.0, -1.0], logps), objective)
     np.testing.assert_allclose(moved, [0.25, -0.25], rtol=1e-5)
     np.testing.assert_allclose(metrics["clip_share"], 0.5)
 
 
-def test_the_kl_pulls_towards_the_base_and_is_measured_against_it():
+@pytest.mark.parametrize(
+    "estimator, slope, value",
+    [
+        ("k1", 1.0, np.log(1.5)),
+        ("k2", np.log(1.5), np.log(1.5) ** 2 / 2),
+        ("k3", 1 / 3, 2 / 3 - np.log(2 / 3) - 1),  # slope 1 - q / p
+    ],
+)
+def test_the_kl_pulls_towards_the_base_and_is_measured_against_it(estimator, slope, value):
     # Base: theta = 0, q = 1/2. Policy p0 = 3/4; one row, token 0, so (with A tiny) the gradient is
-    # that of k3 at log-ratio log(q/p) = log(2/3): d k3/d logp = 1 - q/p = 1/3;
-    # dlogp/dtheta_0 = 1 - p0 = 1/4, so theta_0 moves by -(1/12).
+    # that of the estimate at log(p/q) = log(3/2) alone; dlogp/dtheta_0 = 1 - p0 = 1/4.
     theta = (np.log(3.0).item(), 0.0)
     batch = toy_batch([0], [1e-12], [np.log(0.75)])
-    moved, metrics = toy_step(theta, batch, Objective(kl_weight=1.0))
-    np.testing.assert_allclose(moved, [-1 / 12, 1 / 12], rtol=1e-4)
-    np.testing.assert_allclose(metrics["kl"], 2 / 3 - np.log(2 / 3) - 1, rtol=1e-4)
+    moved, metrics = toy_step(theta, batch, Objective(kl_weight=1.0, kl_estimator=estimator))
+    np.testing.assert_allclose(moved, [-slope / 4, slope / 4], rtol=1e-4)
+    np.testing.assert_allclose(metrics["kl"], value, rtol=1e-4)
 
 
 def test_dropped_groups_add_nothing_to_gradient_or_normaliser():
@@ -82,9 +96,93 @@ def test_dropped_groups_add_nothing_to_gradient_or_normaliser():
     np.testing.assert_allclose(metrics["active_rows"], 0.5)
 
 
-def test_without_any_signal_nothing_moves_even_with_momentum_and_decay():
+A = 1.5**0.5  # rewards 0, 1, 2 -> advantages -A, 0, A
+
+
+def test_a_member_at_the_mean_of_a_live_group_counts():
+    # -dL/dtheta_0 = 1/3 [(-A)(-1/2) + 0 + A/2] = A/3; read off the advantages, active rows would be two
+    # of three and it would be A/2
+    batch = toy_batch([1, 0, 0], [-A, 0.0, A], np.log([0.5] * 3), active=[True] * 3)
+    moved, metrics = toy_step((0.0, 0.0), batch)
+    np.testing.assert_allclose(moved, [A / 3, -A / 3], rtol=1e-5)
+    np.testing.assert_allclose(metrics["active_rows"], 1)
+
+
+def test_the_kl_of_a_member_at_the_mean_counts():
+    # p0 = 3/4 against 1/2: k3 is 0.30685 at token 1 and 0.07213 at token 0. Rows 1, 0, 0: mean 0.15037;
+    # without the middle one 0.18949
+    theta = (np.log(3.0).item(), 0.0)
+    batch = toy_batch([1, 0, 0], [-A, 0.0, A], np.log([0.25, 0.75, 0.75]), active=[True] * 3)
+    _, metrics = toy_step(theta, batch, Objective(kl_weight=0.1))
+    np.testing.assert_allclose(metrics["kl"], 0.15037, rtol=1e-4)
+
+
+def test_a_masked_row_adds_nothing_whatever_its_advantage():
+    # trained on, the third row would give 1/3 [1/2 + 1/2 + 5/2] = 7/6 in place of 1/2
+    batch = toy_batch([0, 1, 0], [1.0, -1.0, 5.0], np.log([0.5] * 3), active=[True, True, False])
+    moved, _ = toy_step((0.0, 0.0), batch)
+    np.testing.assert_allclose(moved, [0.5, -0.5], rtol=1e-5)
+
+
+def test_a_constant_length_scales_the_loss_but_no_mean():
+    # one token a row under a cap of 4: 1/4 of the 1/2 of the sequence mean; the metrics stay means
+    batch = toy_batch([0, 1], [1.0, -1.0], np.log([0.5 / 1.5, 0.5]))
+    objective = Objective(kl_weight=0.0, aggregation="constant", max_new_tokens=4)
+    moved, metrics = toy_step((0.0, 0.0), batch, objective)
+    np.testing.assert_allclose(moved, [0.25 / 4, -0.25 / 4], rtol=1e-5)  # the first row is clipped
+    np.testing.assert_allclose(metrics["clip_share"], 0.5)
+    np.testing.assert_allclose(metrics["log_ratio_abs"], np.log(1.5) / 2, rtol=1e-5)
+
+
+# Token 0 was sampled at 1/4, and the learner gives it 1/2: ratio 2 between learner and sampler.
+OFF_POLICY = toy_batch([0, 1], [1.0, -1.0], np.log([0.25, 0.5]))
+
+
+def test_truncated_importance_sampling_by_hand():
+    # Against the learner itself both ratios are 1; weights min(2, 1.5) and 1: 1/2 (1.5/2 + 1/2) = 0.625.
+    # Untruncated it would be 0.75; against the sampler the ratio 2 is clipped, and 1/4 is left.
+    moved, metrics = toy_step((0.0, 0.0), OFF_POLICY, Objective(kl_weight=0.0, importance_cap=1.5))
+    np.testing.assert_allclose(moved, [0.625, -0.625], rtol=1e-5)
+    seen = [float(metrics[name][0]) for name in ("importance_weight", "importance_truncated", "clip_share")]
+    np.testing.assert_allclose(seen, [1.25, 0.5, 0], rtol=1e-5)
+
+
+def test_without_a_cap_the_mismatch_is_measured_all_the_same():
+    moved, metrics = toy_step((0.0, 0.0), OFF_POLICY)
+    np.testing.assert_allclose(moved, [0.25, -0.25], rtol=1e-5)
+    names = ("importance_weight", "importance_truncated", "clip_share", "log_ratio_abs")
+    np.testing.assert_allclose([metrics[n][0] for n in names], [1.5, 0, 0.5, np.log(2) / 2], rtol=1e-5)
+
+
+def test_a_second_epoch_takes_its_ratio_against_the_learner_before_the_first():
+    # Sampled at 1/4 each: both weights are min(2, 1.5). First epoch, ratio 1: theta = (0.75, -0.75), so
+    # p0 = sigmoid(1.5) = 0.817574. Second: ratios 2 p0 and 2 p1 against 1/2, no clip:
+    # 1.5/2 [2 p0 (1 - p0) + 2 p1 p0] = 3 p0 p1 = 0.447440. Against itself anew it would be 0.75.
+    batch = toy_batch([0, 1], [1.0, -1.0], np.log([0.25, 0.25]))
+    objective = Objective(kl_weight=0.0, importance_cap=1.5, inner_epochs=2, clip_low=0.9, clip_high=9.0)
+    moved, metrics = toy_step((0.0, 0.0), batch, objective)
+    np.testing.assert_allclose(moved, [0.75 + 0.44744, -0.75 - 0.44744], rtol=1e-5)
+    np.testing.assert_allclose(metrics["importance_weight"], 1.5)  # of the learner before the update
+    # gradients (g, -g) of norm g sqrt(2); the metric is the mean of the epochs
+    np.testing.assert_allclose(metrics["grad_norm"], (0.75 + 0.44744) / 2 * 2**0.5, rtol=1e-5)
+
+
+def test_rounds_do_not_recompile():
     optimizer = make_optimizer(learning_rate=0.1, steps=9, warmup=0.0, weight_decay=0.1, max_grad_norm=1.0)
-    update = make_update(TwoTokenPolicy(), optimizer, ON_POLICY)
+    update = make_update(TwoTokenPolicy(), optimizer, Objective(inner_epochs=3, importance_cap=2.0))
+    state = jax.device_put(init_state({"theta": jnp.zeros((1, 2))}, optimizer), jax.devices()[0])
+    for cached in (1, 1, 1):
+        state, _ = update(state, {}, OFF_POLICY)
+        assert update._cache_size() == cached
+    assert int(state.step) == 3
+    # what counts steps for the schedule counts epochs
+    assert {int(x[0]) for x in jax.tree.leaves(state.opt_state) if x.dtype == jnp.int32} == {9}
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_without_any_signal_nothing_moves_even_with_momentum_and_decay(epochs):
+    optimizer = make_optimizer(learning_rate=0.1, steps=9, warmup=0.0, weight_decay=0.1, max_grad_norm=1.0)
+    update = make_update(TwoTokenPolicy(), optimizer, Objective(kl_weight=0.5, inner_epochs=epochs))
     state = init_state({"theta": jnp.array([[1.0, 2.0]])}, optimizer)
     logps = [float(jax.nn.log_softmax(jnp.array([1.0, 2.0]))[t]) for t in (0, 1)]
     state, _ = update(state, {}, toy_batch([0, 1], [1.0, -1.0], logps))
@@ -94,15 +192,33 @@ def test_without_any_signal_nothing_moves_even_with_momentum_and_decay():
     assert int(state.step) == 2
 
 
-def test_learning_rate_warms_up_and_decays_to_zero():
-    optimizer = make_optimizer(learning_rate=1.0, steps=10, warmup=0.2, weight_decay=0.0, max_grad_norm=1e9)
+def step_sizes(optimizer, steps=10):
+    """Adam with a constant gradient moves by the learning rate."""
     params, sizes = jnp.array([0.0]), []
     state = optimizer.init(params)
-    for _ in range(10):
-        updates, state = optimizer.update(jnp.array([1.0]), state, params)
+    advance = jax.jit(optimizer.update)
+    for _ in range(steps):
+        updates, state = advance(jnp.array([1.0]), state, params)
         sizes.append(-float(updates[0]))
-    # Adam with a constant gradient moves by the learning rate: 1/2, 1, then linearly down to 1/9
-    np.testing.assert_allclose(sizes, [0.5, *np.arange(9, 0, -1) / 9], rtol=1e-3)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    "schedule, after_peak", [("linear", np.arange(8, 0, -1) / 9), ("constant", np.ones(8))]
+)
+def test_learning_rate_warms_up_and_then_follows_its_schedule(schedule, after_peak):
+    optimizer = make_optimizer(
+        learning_rate=1.0, steps=10, warmup=0.2, weight_decay=0.0, max_grad_norm=1e9, schedule=schedule
+    )
+    np.testing.assert_allclose(step_sizes(optimizer), [0.5, 1, *after_peak], rtol=1e-3)
+
+
+def test_the_schedule_of_a_run_counts_inner_epochs():
+    # five rounds of two steps: ten steps down to 1/10; over five steps it would be 0 from the sixth on
+    config = default()
+    config.grpo.update(dict(learning_rate=1.0, warmup=0.0, inner_epochs=2))
+    optimizer = setup.make_optimizer(config, steps=5)
+    np.testing.assert_allclose(step_sizes(optimizer), np.arange(10, 0, -1) / 10, rtol=1e-3)
 
 
 # ---------------------------------------------------------------- a real decoder
@@ -121,18 +237,24 @@ def fresh(noise=0.1):
     return base, stack_adapters(adapters)
 
 
-def random_batch(seed=0, advantages=None):
+def random_batch(seed=0, advantages=None, inactive=()):
+    """Rows of both policies; the rows `inactive` have an advantage and no part in the update."""
     rng = np.random.default_rng(seed)
     shape = (2, ROWS, WIDTH + LENGTH)
     lengths = rng.integers(1, LENGTH + 1, (2, ROWS, 1))
     completion = np.arange(LENGTH) < lengths
     prompt = np.arange(WIDTH) >= rng.integers(0, 3, (2, ROWS, 1))
+    logps = np.where(completion, rng.normal(-3, 0.3, completion.shape), 0).astype(np.float32)
+    if advantages is None:
+        advantages = rng.normal(size=(2, ROWS)).astype(np.float32)
+    active = (advantages != 0) & ~np.isin(np.arange(ROWS), inactive)
     return Batch(
         tokens=rng.integers(0, 40, shape).astype(np.int32),
         mask=np.concatenate([prompt, completion], axis=-1),
         completion_mask=completion,
-        logps=np.where(completion, rng.normal(-3, 0.3, completion.shape), 0).astype(np.float32),
-        advantages=rng.normal(size=(2, ROWS)).astype(np.float32) if advantages is None else advantages,
+        logps=logps,
+        advantages=advantages,
+        active=active,
     )
 
 
@@ -194,16 +316,80 @@ def test_the_base_stays_unbatched_under_vmap():
     assert "tensor<2x24x4xf32>" in text
 
 
-@pytest.mark.parametrize("parts", [2, 4, 8])
-def test_microbatches_change_nothing_but_memory(parts):
+def learned(objective, batch, rounds=1, adapters=None, policies=slice(None)):
+    """(adapters, optimizer state, metrics) after rounds on the same batch, as numpy arrays."""
+    base, pair = fresh()
+    adapters = jax.tree.map(lambda x: jnp.copy(x[policies]), pair if adapters is None else adapters)
+    state, update = init_state(adapters, optimizer()), make_update(MODEL, optimizer(), objective)
+    for _ in range(rounds):
+        state, metrics = update(state, base, batch)
+    assert int(state.step) == rounds
+    return jax.tree.map(np.asarray, (state.adapters, state.opt_state, metrics))
+
+
+def assert_close(a, b, atol=2e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), a, b)
+
+
+@pytest.mark.parametrize(
+    "parts, variant",
+    [
+        (2, {}),
+        (8, {}),
+        (4, dict(aggregation="token", kl_estimator="k2", inner_epochs=3)),
+        (4, dict(aggregation="constant", importance_level="sequence", importance_cap=1.1, inner_epochs=2)),
+    ],
+)
+def test_microbatches_change_nothing_but_memory(parts, variant):
+    # parts of unequal numbers of active rows and tokens: a mean of their means would differ
+    objective = Objective(kl_weight=0.1, max_new_tokens=2 * LENGTH, **variant)
+    batch = random_batch(inactive=(0, 4, 5))
+    assert_close(
+        learned(objective, batch), learned(dataclasses.replace(objective, microbatches=parts), batch)
+    )
+
+
+def on_policy_batch():
+    """A batch whose sampler is the learner itself."""
     base, adapters = fresh()
-    results = []
-    for microbatches in (1, parts):
-        objective = Objective(kl_weight=0.1, microbatches=microbatches)
-        state = init_state(jax.tree.map(jnp.copy, adapters), optimizer())
-        state, metrics = make_update(MODEL, optimizer(), objective)(state, base, random_batch())
-        results.append(jax.tree.map(np.asarray, (state.adapters, metrics)))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *results)
+    batch = random_batch()
+    score = lambda adapter, tokens, mask: token_logprobs(
+        MODEL, {"params": base, "lora": adapter}, tokens, mask, start=WIDTH, chunk=LENGTH
+    )
+    logps = jax.jit(jax.vmap(score))(adapters, batch.tokens, batch.mask)
+    return dataclasses.replace(batch, logps=np.where(batch.completion_mask, logps, 0))
+
+
+@pytest.mark.parametrize("cap", [0.0, math.inf])
+def test_two_epochs_are_two_updates_with_the_first_log_probs(cap):
+    # With the sampler equal to the learner before the update all weights are 1, and the batch's own
+    # log-probs are those that stay frozen.
+    batch = on_policy_batch()
+    two = learned(Objective(kl_weight=0.1, importance_cap=cap, inner_epochs=2), batch)
+    sequential = learned(Objective(kl_weight=0.1), batch, rounds=2)
+    assert_close(two[:2], sequential[:2])
+    # it matters what is frozen: with the log-probs of each step's own learner the end is another one
+    renewed = learned(Objective(kl_weight=0.1, importance_cap=math.inf), batch, rounds=2)
+    apart = jax.tree.map(lambda a, b: np.abs(a - b).max(), two[0], renewed[0])
+    assert max(jax.tree.leaves(apart)) > 1e-3
+
+
+def test_without_truncation_and_on_policy_importance_sampling_changes_nothing():
+    batch = on_policy_batch()
+    plain, weighted = (learned(Objective(importance_cap=cap), batch) for cap in (0.0, math.inf))
+    assert_close(plain, weighted)
+    np.testing.assert_allclose(plain[2]["importance_weight"], 1, atol=1e-5)
+
+
+def test_a_longer_policy_axis_is_its_parts():
+    # two pairs stacked are updated as each pair alone
+    _, pair = fresh()
+    objective = Objective(inner_epochs=2, importance_cap=1.5, microbatches=2)
+    batch = random_batch()
+    twice = lambda tree: jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), tree)
+    four = learned(objective, twice(batch), adapters=twice(pair))
+    alone = learned(objective, batch, adapters=pair)
+    assert_close(four, twice(alone))
 
 
 def test_a_fully_padded_row_changes_nothing():

@@ -13,6 +13,7 @@ pair under several seeds) play at once, each on its own problems. Left out: more
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -20,12 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from agon_jax.actor import Actor, Players, Sampling, Stage, concatenate
-from agon_jax.grpo import group_advantages
+from agon_jax.grpo import group_advantages, has_signal
 from agon_jax.rewards import REWARDS, Outcome, Weights, cooperative
 from agon_jax.types import Batch, Problem
 
 DRAFT, CHALLENGE = 0, 1  # stage numbers: part of a row's key
-OPPONENTS = ("paired", "shared")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Agon:
       rotate: swap the roles at every step; otherwise policy 0 always drafts.
       reward: of the challengers, a key of rewards.REWARDS.
       weights: of the reward's terms.
-      mask_truncated: a completion cut at the cap counts in its group's mean, but is not learnt from.
+      advantage_std: what advantages are divided by, a key of grpo.ADVANTAGE_VARIANCES.
+      mask_truncated: a completion cut at the cap counts in its group's mean, but is not trained on.
     """
 
     policies: int = 2
@@ -53,6 +54,7 @@ class Agon:
     rotate: bool = True
     reward: str = "adv"
     weights: Weights = Weights()
+    advantage_std: str = "population"
     mask_truncated: bool = False
 
     @property
@@ -78,17 +80,19 @@ class Stream:
     stage: Stage
     rewards: np.ndarray  # [G, K]
     advantages: np.ndarray  # [G, K]
+    active: np.ndarray  # [G, K] bool: has a part in loss and normaliser
 
     @property
     def live(self) -> np.ndarray:
-        """[G] False for groups of equal rewards, which carry no signal."""
-        return (self.advantages != 0).any(axis=1)
+        """[G] False for groups from which nothing is learnt: equal rewards."""
+        return self.active.any(axis=1)
 
     def groups(self, index: np.ndarray) -> Stream:
         """Some of the groups."""
         size = self.rewards.shape[1]
         rows = (index[:, None] * size + np.arange(size)).ravel()
-        return Stream(self.stage.take(rows), self.rewards[index], self.advantages[index])
+        values = (self.rewards, self.advantages, self.active)
+        return Stream(self.stage.take(rows), *(own[index] for own in values))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +205,8 @@ def refill(round_: Round, extra: Round) -> Round:
 def _join(first: Stream, second: Stream) -> Stream:
     both = lambda a, b: np.concatenate([a, b])
     stage = concatenate(first.stage, second.stage) if len(second.rewards) else first.stage
-    return Stream(stage, both(first.rewards, second.rewards), both(first.advantages, second.advantages))
+    pairs = [(getattr(first, name), getattr(second, name)) for name in ("rewards", "advantages", "active")]
+    return Stream(stage, *(both(*pair) for pair in pairs))
 
 
 def _shared(outcome: Outcome, group: int) -> Outcome:
@@ -212,10 +217,15 @@ def _shared(outcome: Outcome, group: int) -> Outcome:
 
 def _pay(game: Agon, stage: Stage, rewards: np.ndarray, group: int) -> Stream:
     rewards = rewards.reshape(-1, group)
-    return Stream(stage, rewards, np.asarray(_advantages(jnp.asarray(rewards))))
+    advantages, live = jax.device_get(_advantages(jnp.asarray(rewards), game.advantage_std))
+    kept = stage.rollouts.finished.reshape(-1, group) | (not game.mask_truncated)
+    return Stream(stage, rewards, advantages, live[:, None] & kept)
 
 
-_advantages = jax.jit(jax.vmap(group_advantages))
+@functools.partial(jax.jit, static_argnames="std")
+def _advantages(rewards, std):
+    """[G, K] -> advantages [G, K], groups with a signal [G]."""
+    return jax.vmap(lambda group: (group_advantages(group, std), has_signal(group)))(rewards)
 
 
 def to_batch(game: Agon, rounds: Sequence[Round], completion_buckets: Sequence[int]) -> Batch:
@@ -248,4 +258,5 @@ def _rows(stream: Stream, width: int, length: int) -> Batch:
         completion_mask=mask,
         logps=rollouts.logps[:, :length],
         advantages=stream.advantages.reshape(-1),
+        active=stream.active.reshape(-1),
     )
