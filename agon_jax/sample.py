@@ -23,14 +23,19 @@ from agon_jax.types import Prompts, PyTree, Rollouts
 Array = jax.Array
 
 
-def row_keys(seeds: np.ndarray, step: int, stage: int, problems: np.ndarray, rollouts: np.ndarray) -> Array:
-    """[B] PRNG keys that depend on (seed, step, stage, problem, rollout) and on nothing else.
+def row_keys(
+    seeds: int | np.ndarray, step: int, stage: int, problems: np.ndarray, rollouts: np.ndarray
+) -> Array:
+    """[B] PRNG keys that depend on (seed, step, stage, problem, rollout) and on nothing else; `seeds` is
+    one for all or [B].
 
     A resumed run, another number of hosts, another split of the batch or a run within a population
     draws the same samples.
     """
     ints = lambda values: jnp.asarray(values, jnp.uint32)
-    return _row_keys(ints(seeds), step, stage, ints(problems), ints(rollouts))
+    return _row_keys(
+        ints(np.broadcast_to(seeds, np.shape(problems))), step, stage, ints(problems), ints(rollouts)
+    )
 
 
 @jax.jit

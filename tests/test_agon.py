@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from agon_jax import data, sample, setup
+from agon_jax.actor import Players
 from agon_jax.config import default
 from agon_jax.games import agon
-from agon_jax.rewards import Weights
+from agon_jax.games.metrics import round_metrics
+from agon_jax.rewards import Outcome, Weights
 from agon_jax.verify.grade import Grade
 
 K, PROBLEMS = 4, 3
@@ -26,11 +28,20 @@ def parts():
     return config, setup.make_parts(config.lock(), jax.devices()[:1])
 
 
-def play(parts, game, step=0, seed=0):
+def play_all(parts, game, seeds, step=0, batch=0):
+    """The rounds of a population, each member on batch number `batch` of its own stream."""
     config, p = parts
-    adapters = setup.make_adapters(config, p.actor.base, game.policies)
-    problems = next(data.stream(p.splits.train, PROBLEMS, seed))
-    return agon.play(game, p.actor, adapters, problems, p.sampling, seed=seed, step=step)
+    adapters = setup.make_population(config, p.actor.base, game.policies, seeds)
+    problems = []
+    for seed in seeds:
+        stream = data.stream(p.splits.train, PROBLEMS, seed)
+        problems.append([next(stream) for _ in range(batch + 1)][-1])
+    players = Players(adapters, tuple(seeds), game.policies)
+    return agon.play(game, p.actor, players, problems, p.sampling, step=step)
+
+
+def play(parts, game, step=0, seed=0, batch=0):
+    return play_all(parts, game, (seed,), step, batch)[0]
 
 
 GAME = agon.Agon(group_size=K)
@@ -53,7 +64,7 @@ def test_every_variant_makes_2k_rollouts_a_problem(parts, policies, challenge):
         == PROBLEMS * 2 * K
         == PROBLEMS * game.rollouts_per_problem
     )
-    batch = agon.to_batch(game, round_, (24,))
+    batch = agon.to_batch(game, [round_], (24,))
     assert batch.tokens.shape[:2] == (policies, PROBLEMS * 2 * K // policies)
 
 
@@ -91,7 +102,7 @@ def test_the_trained_ids_are_the_sampled_ids_in_policy_order(parts):
     # never text encoded again; at an odd step policy 1 drafts, and row 0 of the batch is policy 0
     for step in (0, 1):
         round_ = play(parts, GAME, step=step)
-        batch = agon.to_batch(GAME, round_, (24,))
+        batch = agon.to_batch(GAME, [round_], (24,))
         by_policy = {s.stage.policy: s for s in round_.streams}
         assert round_.drafts.stage.policy == step
         for policy in (0, 1):
@@ -105,7 +116,7 @@ def test_the_trained_ids_are_the_sampled_ids_in_policy_order(parts):
 def test_batch_rows_are_cut_to_the_smallest_bucket_that_holds_them(parts):
     round_ = play(parts, GAME)
     longest = max(int(s.stage.rollouts.mask.sum(1).max()) for s in round_.streams)
-    batch = agon.to_batch(GAME, round_, (1, longest, 24, 30))
+    batch = agon.to_batch(GAME, [round_], (1, longest, 24, 30))
     assert batch.completion_mask.shape[-1] == longest
     assert batch.tokens.shape[-1] == round_.challenges.stage.prompts.tokens.shape[1] + longest
 
@@ -166,7 +177,7 @@ def test_exchange_metrics_by_hand(parts):
         drafts=dataclasses.replace(round_.drafts, stage=judged(d, right)),
         challenges=dataclasses.replace(round_.challenges, stage=judged(c, challenge_right)),
     )
-    metrics = agon.round_metrics(GAME, fake, 0)
+    metrics = round_metrics(GAME, fake, 0)
     # wrong drafts all converted; half of the right drafts kept
     assert (metrics["conversion_rate"], metrics["keep_rate"]) == (1.0, 0.5)
     assert (metrics["draft_pass_rate"], metrics["challenge_pass_rate"]) == (0.5, 0.75)
@@ -177,3 +188,123 @@ def test_the_weights_of_the_config_reach_the_reward(parts):
     round_ = play(parts, dataclasses.replace(GAME, weights=free))
     for stream in round_.streams:
         assert not stream.rewards.any() and not stream.advantages.any()
+
+
+def test_a_member_of_a_population_plays_as_it_would_alone(parts):
+    # one call samples all members in turns, each under its own adapter, keys and problems
+    seeds = (3, 1, 2)
+    together = play_all(parts, GAME, seeds, step=1)
+    for seed, round_ in zip(seeds, together, strict=True):
+        alone = play(parts, GAME, step=1, seed=seed)
+        for a, b in zip(alone.streams, round_.streams, strict=True):
+            assert a.stage.texts == b.stage.texts
+            np.testing.assert_array_equal(a.stage.prompts.tokens, b.stage.prompts.tokens)
+            np.testing.assert_allclose(a.stage.rollouts.logps, b.stage.rollouts.logps, atol=1e-4)
+            np.testing.assert_array_equal(a.rewards, b.rewards)
+    assert together[0].drafts.stage.texts != together[1].drafts.stage.texts
+
+
+def test_the_adapters_of_members_are_told_apart(parts):
+    # two members with the same seed and problems, of which one pair is strong noise: a sampler that
+    # gave both the first member's adapter would make equal rollouts
+    config, p = parts
+    pair = setup.make_adapters(config, p.actor.base, 2)
+    noisy = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), pair)
+    both = jax.tree.map(lambda a, b: np.concatenate([a, b]), pair, noisy)
+    problems = next(data.stream(p.splits.train, PROBLEMS, 0))
+    rounds = agon.play(GAME, p.actor, Players(both, (0, 0), 2), [problems] * 2, p.sampling, step=0)
+    assert rounds[0].drafts.stage.texts != rounds[1].drafts.stage.texts
+    alone = agon.play(GAME, p.actor, Players(noisy, (0,), 2), [problems], p.sampling, step=0)[0]
+    for a, b in zip(alone.streams, rounds[1].streams, strict=True):
+        assert a.stage.texts == b.stage.texts
+
+
+def test_the_batch_of_a_population_is_its_members_batches_in_order(parts):
+    rounds = play_all(parts, GAME, (0, 1), step=1)
+    batch = agon.to_batch(GAME, rounds, (24,))
+    assert batch.tokens.shape[:2] == (4, PROBLEMS * K)
+    for member, round_ in enumerate(rounds):
+        own = agon.to_batch(GAME, [round_], (24,))
+        for policy in (0, 1):
+            np.testing.assert_array_equal(batch.logps[2 * member + policy], own.logps[policy])
+
+
+def test_without_exchange_the_second_stream_has_the_plain_prompt_and_other_samples(parts):
+    round_ = play(parts, dataclasses.replace(GAME, exchange=False))
+    drafts, challenges = round_.drafts.stage, round_.challenges.stage
+    np.testing.assert_array_equal(drafts.prompts.tokens, challenges.prompts.tokens)
+    assert drafts.texts != challenges.texts
+
+
+def test_a_shared_opponent_leaves_no_trace_in_the_advantages(parts):
+    """Identity (i): the bonus is the same multiple of c for a whole group, so that adv equals coop; with
+    paired opponents it does not."""
+    drafts = np.array([[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]], np.float32)
+    right = np.array([[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 1]], np.float32)
+
+    def advantages(reward, opponent):
+        rival = Outcome(drafts.ravel(), np.ones(12, np.float32), np.ones(12, np.float32))
+        own = Outcome(right.ravel(), np.ones(12, np.float32), np.ones(12, np.float32))
+        if opponent == "shared":
+            rival = agon._shared(rival, K)
+        rewards = agon.REWARDS[reward](own, rival, Weights())
+        return np.asarray(agon._advantages(rewards.reshape(-1, K), "population")[0])
+
+    np.testing.assert_allclose(advantages("adv", "shared"), advantages("coop", "shared"), atol=1e-6)
+    np.testing.assert_allclose(advantages("margin", "shared"), advantages("coop", "shared"), atol=1e-6)
+    assert np.abs(advantages("adv", "paired") - advantages("coop", "paired")).max() > 0.1
+
+
+def with_rewards(round_, live):
+    """The round under other rewards: groups in `live` carry a signal."""
+
+    def stream(s):
+        rewards = np.zeros_like(s.rewards)
+        rewards[np.asarray(live), 0] = 1
+        active = np.zeros_like(s.active)
+        active[np.asarray(live)] = True
+        return dataclasses.replace(s, rewards=rewards, active=active)
+
+    return dataclasses.replace(round_, drafts=stream(round_.drafts), challenges=stream(round_.challenges))
+
+
+def test_problems_without_a_signal_are_refilled_and_all_rollouts_stay_in_the_budget(parts):
+    first = with_rewards(play(parts, GAME), [True, False, False])
+    extra = with_rewards(play(parts, GAME, batch=1), [False, True, False])
+    merged = agon.refill(first, extra)
+    # group 0 stays, dead group 1 makes room for the one live group of `extra`, dead group 2 has no heir
+    uid = lambda r, group: r.drafts.stage.problems[group * K].uid
+    assert [uid(merged, g) for g in range(3)] == [uid(first, 0), uid(first, 2), uid(extra, 1)]
+    for stream in merged.streams:
+        assert stream.rewards.shape == (PROBLEMS, K) and len(stream.stage.problems) == PROBLEMS * K
+    assert merged.live.tolist() == [True, False, True]
+    metrics = round_metrics(GAME, merged, 0)
+    assert metrics["rollouts"] == 2 * PROBLEMS * 2 * K  # not 24: what was thrown away was paid for
+    for name in ("generated_tokens", "prefilled_tokens"):
+        parts_of = [round_metrics(GAME, r, 0)[name] for r in (first, extra)]
+        assert metrics[name] == sum(parts_of)
+    batch = agon.to_batch(GAME, [merged], (24,))
+    assert batch.tokens.shape[:2] == (2, PROBLEMS * K)
+
+
+def test_refilling_from_a_wider_prompt_pads_on_the_left(parts):
+    first = with_rewards(play(parts, GAME), [False, True, True])
+    extra = with_rewards(play(parts, GAME, batch=1), [True, True, True])
+    wide = extra.drafts.stage
+    pad = lambda x: np.pad(x, ((0, 0), (5, 0)))
+    prompts = dataclasses.replace(wide.prompts, tokens=pad(wide.prompts.tokens), mask=pad(wide.prompts.mask))
+    drafts = dataclasses.replace(extra.drafts, stage=dataclasses.replace(wide, prompts=prompts))
+    merged = agon.refill(first, dataclasses.replace(extra, drafts=drafts))
+    stage = merged.drafts.stage
+    assert stage.prompts.tokens.shape[1] == wide.prompts.tokens.shape[1] + 5
+    np.testing.assert_array_equal(
+        stage.prompts.mask.sum(1)[:K], first.drafts.stage.prompts.mask.sum(1)[K : 2 * K]
+    )
+
+
+def test_exchange_figures_are_left_to_methods_with_an_exchange(parts):
+    shown = round_metrics(GAME, play(parts, GAME), 0)
+    hidden = dataclasses.replace(GAME, exchange=False)
+    unseen = round_metrics(hidden, play(parts, hidden), 0)
+    assert "q" in shown and "agreement" in shown
+    assert "agreement" not in unseen and "challenge_pass_rate" in unseen

@@ -203,7 +203,7 @@ def test_importing_parses_no_flags_and_starts_no_backend():
     # a notebook's argv: absl would fail on -f, and flags read early would raise
     code = (
         "import sys; sys.argv = ['prog', '-f', 'kernel-1.json']\n"
-        "import agon_jax, agon_jax.main, agon_jax.setup, agon_jax.compare\n"
+        "import agon_jax, agon_jax.main, agon_jax.setup, agon_jax.matrix\n"
         "from agon_jax.config import default; assert default().seed == 0\n"
         "from jax._src import xla_bridge; assert not xla_bridge._backends"
     )

@@ -21,6 +21,7 @@ from agon_jax.models.convert import param_shapes
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
 from agon_jax.models.lora import leaves
+from agon_jax.train import checkpoint_folder
 from agon_jax.update import init_state
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -47,13 +48,15 @@ def base():
     return param_shapes(Decoder(read_config(setup.base_folder("tiny"))))
 
 
-def save(run, config, base, policies, step=3, where=None):
-    """A checkpoint as a run of `config` would leave it; returns its adapters [P, ...]."""
+def save(run, config, base, policies, step=3, where=None, seeds=(0,)):
+    """A checkpoint as a run of `config` would leave it; returns its adapters [S * P, ...]."""
     adapters = setup.make_adapters(config, base, policies)
+    if len(seeds) > 1:
+        adapters = setup.make_population(config, base, policies, seeds)
     state = init_state(adapters, setup.make_optimizer(config, steps=9))
     state = dataclasses.replace(state, step=jnp.int32(step))
     state = jax.device_put(state, where or jax.devices()[0])
-    checkpoints = Checkpoints(run / "checkpoints")
+    checkpoints = Checkpoints(checkpoint_folder(run, seeds))
     checkpoints.save(state, {"next_index": 0})
     checkpoints.close()
     return adapters
@@ -74,7 +77,10 @@ def trained(tmp_path_factory, base):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory, base):
     """(workdir, {method: adapters}) of a comparison of a single policy and a pair."""
-    workdir, config = tmp_path_factory.mktemp("compare"), run_config(job="compare", seed=5)
+    workdir, config = (
+        tmp_path_factory.mktemp("matrix"),
+        run_config(job="matrix", methods=("grpo", "adv"), seed=5),
+    )
     write_config(workdir, config)
     return workdir, {
         "grpo": save(workdir / "grpo", config, base, 1),
@@ -140,11 +146,26 @@ def test_method_of_a_comparison(compared, tmp_path):
 
 
 def test_a_comparison_that_trained_one_method_needs_no_name(tmp_path, base):
-    config = run_config(job="compare")
+    config = run_config(job="matrix")
     write_config(tmp_path, config)
     adapters = save(tmp_path / "adv", config, base, 2)
     assert export(tmp_path, tmp_path / "out") == 0
     assert_holds(tmp_path / "out" / "policy_b", adapters, 1)
+
+
+def test_one_member_of_a_population(tmp_path, base, capsys):
+    """Members lie one after another, each with its policies: member 8 is the third, so its B is policy 5
+    of the stack. Which one has to be said."""
+    config = run_config(lora__noise=0.5)
+    write_config(tmp_path, config)
+    adapters = save(tmp_path, config, base, 2, seeds=(4, 6, 8))
+    assert export(tmp_path, tmp_path / "out", "--seed=8") == 0
+    assert_holds(tmp_path / "out" / "policy_a", adapters, 4)
+    assert_holds(tmp_path / "out" / "policy_b", adapters, 5)
+    capsys.readouterr()
+    for seed, said in (("", "holds seeds 4, 6, 8; choose one by --seed="), ("5", "--seed=5: not trained in")):
+        assert export(tmp_path, tmp_path / "other", f"--seed={seed}") == 2
+        assert said in one_line(capsys)
 
 
 def test_merged_models(trained, tmp_path, capsys):
@@ -217,7 +238,7 @@ def test_mistakes_about_methods(compared, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("job", ["train", "compare"])
+@pytest.mark.parametrize("job", ["train", "matrix"])
 def test_a_run_without_a_checkpoint(tmp_path, capsys, job):
     write_config(tmp_path, run_config(job=job))
     (tmp_path / "checkpoints").mkdir()

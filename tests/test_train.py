@@ -1,12 +1,6 @@
 """The loop: resumable to the bit, the same on any mesh, and what it writes down."""
 
 import json
-import os
-import pathlib
-import signal
-import subprocess
-import sys
-import time
 
 import jax
 import numpy as np
@@ -14,19 +8,11 @@ import pytest
 from rich.console import Console
 
 from agon_jax import setup
+from agon_jax.actor import Players
 from agon_jax.config import default
 from agon_jax.display import Display
 from agon_jax.logs import read_metrics
 from agon_jax.train import train
-
-ROOT = pathlib.Path(__file__).parents[1]
-SMALL = (
-    "--config.data.train=40", "--config.data.validation=8", "--config.data.heldout=24",
-    "--config.data.problems_per_step=4", "--config.game.group_size=2",
-    "--config.grpo.steps=6", "--config.grpo.microbatches=1",
-    "--config.log.checkpoint_every=2", "--config.log.transcripts_every=2",
-    "--config.eval.rows_per_call=24", "--config.log.tensorboard=True",
-)  # fmt: skip
 
 
 def small_config(**grpo):
@@ -44,7 +30,8 @@ def small_config(**grpo):
 def run(config, folder, devices):
     parts = setup.make_parts(config, devices)
     display = Display(Console(quiet=True))
-    return jax.device_get(train(config, parts, setup.make_game(config), folder, display))
+    players = train(config, parts, setup.make_game(config), setup.seeds(config), folder, display)
+    return jax.device_get(players.adapters)
 
 
 def assert_close(a, b, atol):
@@ -52,7 +39,7 @@ def assert_close(a, b, atol):
 
 
 def transcripts(folder):
-    return {p.name: p.read_text() for p in sorted((folder / "transcripts").iterdir())}
+    return {p.name: p.read_text() for p in sorted((folder / "seed_0" / "transcripts").iterdir())}
 
 
 def test_three_steps_on_eight_devices_sample_the_same_and_end_within_1e5(tmp_path):
@@ -75,7 +62,9 @@ def test_three_steps_on_eight_devices_sample_the_same_and_end_within_1e5(tmp_pat
         assert one == eight
     assert_close(*results, atol=1e-5)
     # Adam divides by the gradient's own size: a gradient summed twice shows only in its norm
-    for one, eight in zip(*(read_metrics(tmp_path / n / "metrics.jsonl") for n in "18"), strict=True):
+    for one, eight in zip(
+        *(read_metrics(tmp_path / n / "seed_0" / "metrics.jsonl") for n in "18"), strict=True
+    ):
         for name in ("grad_norm", "kl", "loss"):
             for key in (f"{name}/policy_a", f"{name}/policy_b"):
                 np.testing.assert_allclose(one[key], eight[key], rtol=1e-3, atol=1e-6)
@@ -106,7 +95,7 @@ def test_a_run_in_two_halves_is_the_run_in_one_go_bit_for_bit(tmp_path, monkeypa
     rows = [
         [
             {k: v for k, v in row.items() if "second" not in k}
-            for row in read_metrics(tmp_path / name / "metrics.jsonl")
+            for row in read_metrics(tmp_path / name / "seed_0" / "metrics.jsonl")
         ]
         for name in ("whole", "halves")
     ]
@@ -120,52 +109,83 @@ def test_a_torn_last_line_of_the_metrics_is_left_out(tmp_path):
     assert read_metrics(path) == [{"step": 0, "reward": 1.0}]
 
 
-def command(workdir):
-    return [
-        sys.executable,
-        "-m",
-        "agon_jax.main",
-        f"--config={ROOT}/configs/quickstart.py",
-        f"--workdir={workdir}",
-        *SMALL,
-    ]
+def test_a_member_of_a_population_is_trained_as_it_would_be_alone(tmp_path):
+    """Two seeds in one program against one alone: same rollouts, adapters within 1e-5; the other member
+    ends elsewhere, and every member has logs of its own."""
+    config = small_config(steps=3, learning_rate=5e-5)
+    config.mesh = (1, 1, 1)
+    config.log.transcripts_every = 1
+    alone = run(config, tmp_path / "alone", jax.devices()[:1])
+    config.seeds = (0, 7)
+    both = run(config, tmp_path / "both", jax.devices()[:1])
+    assert_close(alone, jax.tree.map(lambda x: x[:2], both), atol=1e-5)
+    names = transcripts(tmp_path / "alone")
+    texts = lambda text: [json.loads(line)["draft"]["text"] for line in text.splitlines()]
+    assert {n: texts(t) for n, t in names.items()} == {
+        n: texts(t) for n, t in transcripts(tmp_path / "both").items()
+    }
+    apart = jax.tree.map(lambda x: np.abs(x[:2] - x[2:]).max(), both)
+    assert max(jax.tree.leaves(apart)) > 1e-2
+    assert len(read_metrics(tmp_path / "both" / "seed_7" / "metrics.jsonl")) == 3
 
 
-def test_kill_minus_nine_and_the_same_command_give_the_table_of_an_uninterrupted_run(tmp_path):
-    environment = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
-    options = dict(cwd=ROOT, env=environment, capture_output=True, text=True)
-    subprocess.run(command(tmp_path / "whole"), check=True, **options)
+def test_refills_are_counted_and_resume(tmp_path):
+    """With one refill a step makes up to twice the rollouts, and the stream has moved on accordingly."""
+    config = small_config(steps=2, refills=1)
+    config.mesh = (1, 1, 1)
+    run(config, tmp_path, jax.devices()[:1])
+    rows = read_metrics(tmp_path / "seed_0" / "metrics.jsonl")
+    assert [row["rollouts"] for row in rows] == [64, 64]  # not 32: the base solves few, so groups are dead
 
-    victim = subprocess.Popen(
-        command(tmp_path / "killed"), cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
-    )
-    metrics = tmp_path / "killed" / "adv" / "metrics.jsonl"
-    deadline = time.monotonic() + 300
-    while not (metrics.is_file() and len(read_metrics(metrics)) >= 3):
-        assert victim.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    assert not (tmp_path / "killed" / "results.json").exists()
 
-    again = subprocess.run(command(tmp_path / "killed"), check=True, **options)
-    assert "resuming at" in again.stdout
-    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "killed")]
-    assert results[0]["rows"] == results[1]["rows"]
-    names = [row["name"] for row in results[0]["rows"]]
-    assert names == [
-        "Zero-shot, one pass", "GRPO, one pass", "GRPO, two-pass", "Agon, A alone", "Agon, B alone",
-        "Agon, A then B", "Agon, B then A",
-    ]  # fmt: skip
-    for method in ("grpo", "adv"):
-        assert results[0]["training"][method]["rollouts"] == 6 * 4 * 2 * 2  # steps x problems x 2K
-    for name in ("table.md", "accuracy_length.png", "training.png", "adv/transcripts/step_000002.jsonl"):
-        assert (tmp_path / "killed" / name).stat().st_size > 0
-    assert list((tmp_path / "killed" / "adv" / "tensorboard").iterdir())
+def test_evaluations_while_training_are_on_validation_and_survive_a_resume(tmp_path):
+    config = small_config(steps=4)
+    config.mesh = (1, 1, 1)
+    config.eval.every = 2
+    parts = setup.make_parts(config, jax.devices()[:1])
+    seen = []
 
-    # a third time there is nothing left to do, and a changed config is refused without a loss
-    third = subprocess.run(command(tmp_path / "killed"), check=True, **options)
-    assert "steps" in third.stdout and "resuming" not in third.stdout
-    other = subprocess.run([*command(tmp_path / "killed"), "--config.seed=9"], **options)
-    assert other.returncode == 2 and "seed" in other.stderr
-    assert json.loads((tmp_path / "killed" / "results.json").read_text())["rows"] == results[0]["rows"]
+    def validate(players):
+        seen.append(len(players.seeds))
+        return [{"A then B": 0.25 * len(seen)}]
+
+    def go():
+        train(
+            config, parts, setup.make_game(config), (0,), tmp_path, Display(Console(quiet=True)),
+            validate=validate,
+        )  # fmt: skip
+
+    go()
+    path = tmp_path / "seed_0" / "evaluations.jsonl"
+    expected = [{"step": 2, "rates": {"A then B": 0.25}}, {"step": 4, "rates": {"A then B": 0.5}}]
+    assert read_metrics(path) == expected
+    go()  # finished: nothing is trained or evaluated again
+    assert read_metrics(path) == expected and len(seen) == 2
+
+
+def test_the_divergence_of_a_pair_is_zero_for_equal_policies_and_grows_with_their_distance(tmp_path):
+    from agon_jax.divergence import make_divergence
+    from agon_jax.games.agon import play, to_batch
+
+    config = small_config()
+    config.mesh = (1, 1, 1)
+    parts = setup.make_parts(config, jax.devices()[:1])
+    game = setup.make_game(config)
+    pair = setup.make_adapters(config, parts.actor.base, 2)
+    found = []
+    for distance in (0.0, 0.02, 0.1):
+        other = jax.tree.map(
+            lambda x, d=distance: np.stack(
+                [x[0], x[0] + d * jax.random.normal(jax.random.key(3), x[0].shape)]
+            ),
+            pair,
+        )
+        players = Players(other, (0,), 2)
+        rounds = play(game, parts.actor, players, [parts.splits.train[:8]], parts.sampling, step=0)
+        batch = to_batch(game, rounds, (50,))
+        learner = parts.learner
+        found.append(
+            float(make_divergence(learner.model, learner.objective, 2)(other, parts.actor.base, batch, 0)[0])
+        )
+    assert abs(found[0]) < 1e-6 and 1e-5 < found[1] < found[2]
+    assert make_divergence(learner.model, learner.objective, 1)(other, parts.actor.base, batch, 0) is None
