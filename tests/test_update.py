@@ -316,80 +316,16 @@ def test_the_base_stays_unbatched_under_vmap():
     assert "tensor<2x24x4xf32>" in text
 
 
-def learned(objective, batch, rounds=1, adapters=None, policies=slice(None)):
-    """(adapters, optimizer state, metrics) after rounds on the same batch, as numpy arrays."""
-    base, pair = fresh()
-    adapters = jax.tree.map(lambda x: jnp.copy(x[policies]), pair if adapters is None else adapters)
-    state, update = init_state(adapters, optimizer()), make_update(MODEL, optimizer(), objective)
-    for _ in range(rounds):
-        state, metrics = update(state, base, batch)
-    assert int(state.step) == rounds
-    return jax.tree.map(np.asarray, (state.adapters, state.opt_state, metrics))
-
-
-def assert_close(a, b, atol=2e-5):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), a, b)
-
-
-@pytest.mark.parametrize(
-    "parts, variant",
-    [
-        (2, {}),
-        (8, {}),
-        (4, dict(aggregation="token", kl_estimator="k2", inner_epochs=3)),
-        (4, dict(aggregation="constant", importance_level="sequence", importance_cap=1.1, inner_epochs=2)),
-    ],
-)
-def test_microbatches_change_nothing_but_memory(parts, variant):
-    # parts of unequal numbers of active rows and tokens: a mean of their means would differ
-    objective = Objective(kl_weight=0.1, max_new_tokens=2 * LENGTH, **variant)
-    batch = random_batch(inactive=(0, 4, 5))
-    assert_close(
-        learned(objective, batch), learned(dataclasses.replace(objective, microbatches=parts), batch)
-    )
-
-
-def on_policy_batch():
-    """A batch whose sampler is the learner itself."""
+@pytest.mark.parametrize("parts", [2, 8])
+def test_microbatches_change_nothing_but_memory(parts):
     base, adapters = fresh()
-    batch = random_batch()
-    score = lambda adapter, tokens, mask: token_logprobs(
-        MODEL, {"params": base, "lora": adapter}, tokens, mask, start=WIDTH, chunk=LENGTH
-    )
-    logps = jax.jit(jax.vmap(score))(adapters, batch.tokens, batch.mask)
-    return dataclasses.replace(batch, logps=np.where(batch.completion_mask, logps, 0))
-
-
-@pytest.mark.parametrize("cap", [0.0, math.inf])
-def test_two_epochs_are_two_updates_with_the_first_log_probs(cap):
-    # With the sampler equal to the learner before the update all weights are 1, and the batch's own
-    # log-probs are those that stay frozen.
-    batch = on_policy_batch()
-    two = learned(Objective(kl_weight=0.1, importance_cap=cap, inner_epochs=2), batch)
-    sequential = learned(Objective(kl_weight=0.1), batch, rounds=2)
-    assert_close(two[:2], sequential[:2])
-    # it matters what is frozen: with the log-probs of each step's own learner the end is another one
-    renewed = learned(Objective(kl_weight=0.1, importance_cap=math.inf), batch, rounds=2)
-    apart = jax.tree.map(lambda a, b: np.abs(a - b).max(), two[0], renewed[0])
-    assert max(jax.tree.leaves(apart)) > 1e-3
-
-
-def test_without_truncation_and_on_policy_importance_sampling_changes_nothing():
-    batch = on_policy_batch()
-    plain, weighted = (learned(Objective(importance_cap=cap), batch) for cap in (0.0, math.inf))
-    assert_close(plain, weighted)
-    np.testing.assert_allclose(plain[2]["importance_weight"], 1, atol=1e-5)
-
-
-def test_a_longer_policy_axis_is_its_parts():
-    # two pairs stacked are updated as each pair alone
-    _, pair = fresh()
-    objective = Objective(inner_epochs=2, importance_cap=1.5, microbatches=2)
-    batch = random_batch()
-    twice = lambda tree: jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), tree)
-    four = learned(objective, twice(batch), adapters=twice(pair))
-    alone = learned(objective, batch, adapters=pair)
-    assert_close(four, twice(alone))
+    results = []
+    for microbatches in (1, parts):
+        objective = Objective(kl_weight=0.1, microbatches=microbatches)
+        state = init_state(jax.tree.map(jnp.copy, adapters), optimizer())
+        state, metrics = make_update(MODEL, optimizer(), objective)(state, base, random_batch())
+        results.append(jax.tree.map(np.asarray, (state.adapters, metrics)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *results)
 
 
 def test_a_fully_padded_row_changes_nothing():
@@ -424,3 +360,94 @@ def test_three_steps_on_a_mesh_equal_one_device():
             state, _ = update(state, sharded, place(random_batch(step), mesh))
         results.append(jax.tree.map(np.asarray, state.adapters))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results)
+
+
+# ---------------------------------------------------------------- identities of the objective
+
+
+class BigramPolicy:
+    """The logits of the next token are the row of a table at the last one."""
+
+    def apply(self, variables, x, mask=None, method=None):
+        if method == "hidden":
+            return jax.nn.one_hot(x, 40)
+        table = variables["params"]["table"]
+        return x @ (table + variables["lora"]["table"] if "lora" in variables else table)
+
+
+BASE = {"table": np.random.default_rng(2).normal(size=(40, 40)).astype(np.float32)}
+PAIR = {"table": np.random.default_rng(3).normal(0, 0.3, (2, 40, 40)).astype(np.float32)}
+
+
+def learned(objective, batch, rounds=1, adapters=PAIR):
+    """(adapters, metrics) after rounds on the same batch, as numpy arrays. Steps are proportional to the
+    gradient: Adam would blow the rounding of small gradients up."""
+    sgd = optax.sgd(5.0)
+    state = init_state(jax.tree.map(jnp.array, adapters), sgd)
+    update = make_update(BigramPolicy(), sgd, objective)
+    for _ in range(rounds):
+        state, metrics = update(state, BASE, batch)
+    assert int(state.step) == rounds
+    return jax.tree.map(np.asarray, (state.adapters, metrics))
+
+
+def assert_close(a, b):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), a, b)
+
+
+@pytest.mark.parametrize(
+    "parts, variant",
+    [
+        (8, dict(aggregation="token", kl_estimator="k2", inner_epochs=3)),
+        (2, dict(importance_cap=0.9)),
+        (4, dict(aggregation="constant", importance_level="sequence", importance_cap=1.1, inner_epochs=2)),
+    ],
+)
+def test_microbatches_change_no_variant(parts, variant):
+    # parts of unequal numbers of active rows and tokens: a mean of their means would differ
+    objective = Objective(kl_weight=0.1, max_new_tokens=2 * LENGTH, **variant)
+    batch = random_batch(inactive=(0, 4, 5))
+    assert_close(
+        learned(objective, batch), learned(dataclasses.replace(objective, microbatches=parts), batch)
+    )
+
+
+def on_policy_batch():
+    """A batch whose sampler is the learner itself."""
+    batch = random_batch()
+    score = lambda adapter, tokens, mask: token_logprobs(
+        BigramPolicy(), {"params": BASE, "lora": adapter}, tokens, mask, start=WIDTH, chunk=LENGTH
+    )
+    logps = jax.vmap(score)(PAIR, batch.tokens, batch.mask)
+    return dataclasses.replace(batch, logps=np.where(batch.completion_mask, logps, 0))
+
+
+@pytest.mark.parametrize("cap", [0.0, math.inf])
+def test_two_epochs_are_two_updates_with_the_first_log_probs(cap):
+    # With the sampler equal to the learner before the update all weights are 1, and the batch's own
+    # log-probs are those that stay frozen.
+    batch = on_policy_batch()
+    two = learned(Objective(kl_weight=0.1, importance_cap=cap, inner_epochs=2), batch)
+    sequential = learned(Objective(kl_weight=0.1), batch, rounds=2)
+    assert_close(two[0], sequential[0])
+    # it matters what is frozen: with the log-probs of each step's own learner the end is another one
+    renewed = learned(Objective(kl_weight=0.1, importance_cap=math.inf), batch, rounds=2)
+    apart = jax.tree.map(lambda a, b: np.abs(a - b).max(), two[0], renewed[0])
+    assert max(jax.tree.leaves(apart)) > 1e-3
+
+
+def test_without_truncation_and_on_policy_importance_sampling_changes_nothing():
+    batch = on_policy_batch()
+    plain, weighted = (learned(Objective(importance_cap=cap), batch) for cap in (0.0, math.inf))
+    assert_close(plain, weighted)
+    np.testing.assert_allclose(plain[1]["importance_weight"], 1, atol=1e-5)
+
+
+def test_a_longer_policy_axis_is_its_parts():
+    # two pairs stacked are updated as each pair alone
+    objective = Objective(inner_epochs=2, importance_cap=1.5, microbatches=2)
+    batch = random_batch()
+    twice = lambda tree: jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), tree)
+    four = learned(objective, twice(batch), adapters=twice(PAIR))
+    alone = learned(objective, batch)
+    assert_close(four, twice(alone))
