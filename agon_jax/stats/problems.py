@@ -1,6 +1,6 @@
-"""Intervals and paired tests for outcomes on a fixed set of problems. SciPy does the mathematics.
+"""The problems are the sample: intervals and paired tests of one run, or of two.
 
-All of them treat the problems as the sample. None covers the spread between training seeds.
+None of them covers the spread between training seeds: `seeds.py` does.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest, bootstrap
+
+from agon_jax.stats.checks import check_confidence, pair
 
 
 def clopper_pearson(correct: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -18,7 +20,7 @@ def clopper_pearson(correct: int, total: int, confidence: float = 0.95) -> tuple
     Raises:
       ValueError: unless 0 <= correct <= total and 0 < confidence < 1.
     """
-    _check_confidence(confidence)
+    check_confidence(confidence)
     if not 0 <= correct <= total:
         raise ValueError(f"need 0 <= correct <= total, got correct={correct}, total={total}")
     if total == 0:
@@ -38,9 +40,7 @@ def mcnemar_exact(first: ArrayLike, second: ArrayLike) -> float:
     Raises:
       ValueError: the arrays are not bool, not 1-D, empty, or of different lengths.
     """
-    first, second = _paired(first, second)
-    if first.dtype != bool or second.dtype != bool:
-        raise ValueError(f"outcomes must be bool, got {first.dtype} and {second.dtype}")
+    first, second = pair(first, second, "problems", only_bool=True)
     lost, gained = int((first & ~second).sum()), int((~first & second).sum())
     return float(binomtest(gained, lost + gained).pvalue) if lost + gained else 1.0
 
@@ -63,13 +63,11 @@ def paired_bootstrap(
       ValueError: the arrays are not 1-D, differ in length, hold fewer than two problems or a value
         that is not finite; confidence is not within (0, 1).
     """
-    _check_confidence(confidence)
-    first, second = _paired(first, second)
+    check_confidence(confidence)
+    first, second = pair(first, second, "problems")
     difference = second.astype(float) - first.astype(float)
     if len(difference) < 2:
         raise ValueError("a bootstrap needs at least two problems")
-    if not np.isfinite(difference).all():
-        raise ValueError("values must be finite")
     interval = bootstrap(
         (difference,),
         np.mean,
@@ -81,15 +79,3 @@ def paired_bootstrap(
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return float(difference.mean()), float(interval.low), float(interval.high)
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be within (0, 1), got {confidence}")
-
-
-def _paired(first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    first, second = np.asarray(first), np.asarray(second)
-    if first.ndim != 1 or first.shape != second.shape or not len(first):
-        raise ValueError(f"need two non-empty [n] arrays of one length, got {first.shape} and {second.shape}")
-    return first, second
