@@ -35,7 +35,9 @@ def _method(key: str, level: float, seeds: int, difficulty: np.ndarray, steps: i
     members = []
     for seed in range(seeds):
         skill = level + rng.normal(0, 0.01)
-        rows = [_row("A alone" if two else "one pass", 1, skill * 0.85 if cascade else skill, difficulty, rng)]
+        rows = [
+            _row("A alone" if two else "one pass", 1, skill * 0.85 if cascade else skill, difficulty, rng)
+        ]
         if two:
             rows.append(_row("B alone", 1, skill * 0.83, difficulty, rng))
         if cascade:
@@ -70,12 +72,18 @@ def _row(name: str, stages: int, skill: float, difficulty: np.ndarray, rng) -> d
             for index, correct in enumerate(counts)
         ],
         "samples": {
-            "n": 8, "problems": 128, "pass_at": {str(k): float(1 - (1 - skill) ** k**0.5) for k in (1, 2, 4, 8)},
+            "n": 8, "problems": 128,
+            "pass_at": {str(k): float(1 - (1 - skill) ** k**0.5) for k in (1, 2, 4, 8)},
             "majority_at": {str(k): float(min(1, skill + 0.01 * k)) for k in (1, 4, 8)},
         },
     }  # fmt: skip
     if stages == 2:
-        cells = {"kept": draft & solved, "lost": draft & ~solved, "gained": ~draft & solved, "failed": ~draft & ~solved}
+        cells = {
+            "kept": draft & solved,
+            "lost": draft & ~solved,
+            "gained": ~draft & solved,
+            "failed": ~draft & ~solved,
+        }
         row["flips"] = {cell: int(where.sum()) for cell, where in cells.items()}
     return row
 
@@ -93,8 +101,8 @@ def _training(skill: float, cascade: bool, two: bool, steps: int, rng) -> dict[s
         if cascade:
             point |= {
                 "challenge_pass_rate": noisy(grown), "challenge_length": noisy(50 - 22 * grown, 1),
-                "conversion_rate": noisy(0.4 * grown), "keep_rate": noisy(0.85), "copy_rate": noisy(0.4 - 0.2 * grown),
-                "boundary_margin": noisy(0.1, 0.02),
+                "conversion_rate": noisy(0.4 * grown), "keep_rate": noisy(0.85),
+                "copy_rate": noisy(0.4 - 0.2 * grown), "boundary_margin": noisy(0.1, 0.02),
             }  # fmt: skip
         if two:
             point["pair_divergence"] = abs(noisy(0.05 * step / steps, 0.003))

@@ -112,8 +112,8 @@ def _markdown(results: dict, found: list[Comparison], figures: list[str]) -> str
     shown += [tables.samples_table(results), tables.pairs_table(results), tables.budget_table(results)]
     blocks = [
         f"# {results['title']}",
-        f"{results['world']}. {results['num_problems']:,} held-out problems, {results['steps']:,} steps. All figures "
-        "were measured in these runs; none is the paper's.",
+        f"{results['world']}. {results['num_problems']:,} held-out problems, {results['steps']:,} steps. "
+        "All figures were measured in these runs; none is the paper's.",
         "\n".join(f"- {line}" for line in _sentences(results, found)),
         *(tables.markdown(table) for table in shown if table.rows),
         *(f"![{_FIGURES[name][1]}]({name})" for name in figures),

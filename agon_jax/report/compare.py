@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agon_jax import budget
 from agon_jax.report import schema
-from agon_jax.report.formats import count, interval, p_value, plural, points
+from agon_jax.report.budgets import Budget, inference, training
+from agon_jax.report.formats import interval, p_value, plural, points
 from agon_jax.stats import (
     hierarchical_bootstrap,
     mcnemar_exact,
@@ -24,9 +24,8 @@ from agon_jax.stats import (
 )
 
 LEVEL = 0.05
+_UNSETTLED_BUDGETS = {"NOT MATCHED": "unmatched", "unknown": "unknown"}  # -> level
 SMALL_EFFECT = 0.02  # the effect that an experiment should be able to see, 2 points
-INFERENCE_TOLERANCE = 0.1  # tokens a problem that differ by less are called alike
-_TOKENS = ("generated_tokens", "prefilled_tokens")
 
 
 class Pair(NamedTuple):
@@ -58,14 +57,6 @@ PAIRS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget:
-    """Whether two methods spent the same on training."""
-
-    status: str  # "matched", "NOT MATCHED", "unknown", "untrained"
-    sentence: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Comparison:
     """first minus second; fractions, not points.
 
@@ -76,7 +67,8 @@ class Comparison:
       wide: (low, high) over seeds and problems together; None with one seed.
       p_problems: with these trained seeds, over problems.
       sd: of the paired differences between seeds, nan with one.
-      level: "unmatched", "single", "higher", "lower", "open", "none": what the verdict may claim.
+      level: what the verdict may claim: "unmatched" or "unknown" (the budget), "single" (seed), "higher",
+        "lower", "open", "none".
     """
 
     pair: Pair
@@ -107,8 +99,9 @@ class Comparison:
     def badge(self) -> str:
         """The verdict in two words."""
         return {
-            "unmatched": "NOT MATCHED", "single": "one seed", "higher": "shown: higher",
-            "lower": "shown: lower", "open": "not settled", "none": "no difference shown",
+            "unmatched": "NOT MATCHED", "unknown": "budget unknown", "single": "one seed",
+            "higher": "shown: higher", "lower": "shown: lower", "open": "not settled",
+            "none": "no difference shown",
         }[self.level]  # fmt: skip
 
     @property
@@ -117,11 +110,18 @@ class Comparison:
         return f"{points(self.effect)} points {interval(self.low, self.high, points)}"
 
     @property
-    def verdict(self) -> str:
-        """What may be said, and nothing more."""
-        return " ".join(sentence for sentence in (self._claim(), self._reach(), self._costs()) if sentence)
+    def claim(self) -> str:
+        """What may be said of the difference, and nothing more; says nothing of budgets."""
+        return f"{self._difference()} {self._reach()}".strip()
 
-    def _claim(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """The claim, with every budget that is not the same."""
+        spent = "" if self.budget.status == "matched" else self.budget.sentence
+        answering = "" if self.same_inference else f"Inference is not alike: {self.inference}."
+        return " ".join(sentence for sentence in (self.claim, spent, answering) if sentence)
+
+    def _difference(self) -> str:
         first, second = self.names
         if self.over == "problems":
             relation = "differ" if self.holm < LEVEL else "are not shown to differ"
@@ -132,19 +132,23 @@ class Comparison:
         over = plural(len(self.seeds), "seed")
         if not _excludes_zero(self.low, self.high):
             down, up = (points(abs(end))[1:] for end in (self.low, self.high))
-            return f"No difference shown: {self.figures} over {over} fits a loss of {down} as well as a gain of {up}."
+            fits = f"fits a loss of {down} as well as a gain of {up}"
+            return f"No difference shown: {self.figures} over {over} {fits}."
         if self.level in ("higher", "lower"):
             side = "above" if self.level == "higher" else "below"
             return (
-                f"{first} is {side} {second}: {self.figures} over {over}. The interval over seeds and problems "
-                f"together excludes 0 too, and so does the test corrected for {self.family} comparisons."
+                f"{first} is {side} {second}: {self.figures} over {over}. The interval over seeds and "
+                f"problems together excludes 0 too; {self._corrected()}."
             )
         doubts = [f"{first} minus {second}: {self.figures} over {over}."]
         if not _excludes_zero(*self.wide):
             doubts.append("The interval over seeds and problems together includes 0.")
         if self.holm >= LEVEL:
-            doubts.append(f"Corrected for {self.family} comparisons {p_value(self.holm)}.")
+            doubts.append(f"Not settled: {self._corrected()}.")
         return " ".join(doubts)
+
+    def _corrected(self) -> str:
+        return f"corrected for {plural(self.family, 'comparison')}, {p_value(self.holm)}"
 
     def _reach(self) -> str:
         if self.over == "problems":
@@ -160,11 +164,6 @@ class Comparison:
             if seeds is not None
         ]
         return f"80 % power would take {' and '.join(asked)}." if asked else ""
-
-    def _costs(self) -> str:
-        training = "" if self.budget.status == "matched" else self.budget.sentence
-        inference = "" if self.same_inference else f"Inference is not alike: {self.inference}."
-        return f"{training} {inference}".strip()
 
 
 def comparisons(results: dict) -> list[Comparison]:
@@ -186,7 +185,7 @@ def comparisons(results: dict) -> list[Comparison]:
 def unanswered(results: dict, pair: Pair) -> str:
     """Why a pair is not compared."""
     absent = [key for key in (pair.first, pair.second) if key not in schema.methods(results)]
-    names = [results["methods"].get(key, {}).get("name", key) for key in absent]
+    names = [results["methods"].get(key, {}).get("name", schema.NAMES.get(key, key)) for key in absent]
     return f"Not answered: no run of {' and of '.join(names)}." if names else "Not answered: no common seed."
 
 
@@ -208,10 +207,10 @@ def _compare(results: dict, pair: Pair) -> Comparison | None:
         return None
     rows = [schema.headlines(method, seeds) for method in methods]
     first, second = (schema.outcomes(each) for each in rows)  # [S, n]
-    sentence, alike = _inference(methods, rows, results["num_problems"])
+    sentence, alike = inference(methods, rows, results["num_problems"])
     known = dict(
         pair=pair, names=tuple(method["name"] for method in methods), seeds=seeds, inference=sentence,
-        same_inference=alike, budget=training_budget(results, pair.first, pair.second, seeds),
+        same_inference=alike, budget=training(results, pair.first, pair.second, seeds),
     )  # fmt: skip
     if len(seeds) == 1:
         p = mcnemar_exact(second[0], first[0])
@@ -237,8 +236,8 @@ def _one_seed(first: np.ndarray, second: np.ndarray) -> tuple[float, float, floa
 
 
 def _level(comparison: Comparison, adjusted: float) -> str:
-    if comparison.budget.status in ("NOT MATCHED", "unknown"):
-        return "unmatched"
+    if comparison.budget.status in _UNSETTLED_BUDGETS:
+        return _UNSETTLED_BUDGETS[comparison.budget.status]
     if comparison.over == "problems":
         return "single"
     if not _excludes_zero(comparison.low, comparison.high):
@@ -250,51 +249,3 @@ def _level(comparison: Comparison, adjusted: float) -> str:
 
 def _excludes_zero(low: float, high: float) -> bool:
     return low > 0 or high < 0
-
-
-def training_budget(results: dict, first: str, second: str, seeds: tuple[int, ...]) -> Budget:
-    """Whether the checkpoints of two methods cost the same number of rollouts, seed by seed."""
-    names = [results["methods"][key]["name"] for key in (first, second)]
-    untrained = [key in schema.UNTRAINED for key in (first, second)]
-    if all(untrained):
-        return Budget("matched", "Neither is trained.")
-    if any(untrained):
-        trained, base = names if untrained[1] else names[::-1]
-        return Budget("untrained", f"{base} is not trained: the difference includes all that training brings.")
-    costs = [schema.trainings(results, key) for key in (first, second)]
-    if not all(seed in cost for cost in costs for seed in seeds):
-        return Budget("unknown", "Training budget unknown: the difference may come from the budget.")
-    first_costs, second_costs = ([cost[seed] for seed in seeds] for cost in costs)
-    if all(
-        budget.matched({"first": a, "second": b}, "first", "second")
-        for a, b in zip(first_costs, second_costs, strict=True)
-    ):
-        each = _mean(first_costs, "rollouts")
-        tokens = _ratio(_mean(first_costs, *_TOKENS), _mean(second_costs, *_TOKENS))
-        return Budget("matched", f"Training rollouts are matched, {each:,.0f} each; training tokens {tokens}.")
-    ratio = _ratio(_mean(first_costs, "rollouts"), _mean(second_costs, "rollouts"))
-    return Budget(
-        "NOT MATCHED",
-        f"NOT MATCHED: {names[0]} was trained on {ratio} the rollouts of {names[1]}, so the difference may "
-        "come from the budget.",
-    )
-
-
-def _mean(costs: list[dict], *quantities: str) -> float:
-    return sum(cost[quantity] for cost in costs for quantity in quantities) / len(costs)
-
-
-def _ratio(first: float, second: float) -> str:
-    return f"{first / second:.2f} times" if second else "equal" if not first else "infinitely many times"
-
-
-def _inference(methods: list[dict], rows: list[list[dict]], problems: int) -> tuple[str, bool]:
-    """(what both spend on a problem, whether that is about the same)."""
-    spent = [np.mean([sum(schema.tokens(row, problems)) for row in each]) for each in rows]
-    texts = [
-        f"{method['name']} {plural(method['passes'], 'pass')}, {count(each)} tokens a problem"
-        for method, each in zip(methods, spent, strict=True)
-    ]
-    alike = abs(spent[0] - spent[1]) <= INFERENCE_TOLERANCE * max(spent)
-    same_passes = methods[0]["passes"] == methods[1]["passes"]
-    return f"{texts[0]}; {texts[1]} ({_ratio(*spent)})", alike and same_passes

@@ -25,6 +25,11 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.1 else f"p = {p:.2f}"
 
 
+def bare_p(p: float) -> str:
+    """0.031, < 0.001"""
+    return p_value(p).removeprefix("p = ").removeprefix("p ")
+
+
 def count(number: float) -> str:
     """Tokens and the like, short: 6100 -> 6.1k, 43.25 -> 43.2"""
     return EngFormatter(places=1, sep="")(number) if number >= 1000 else f"{number:.1f}"

@@ -31,7 +31,7 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, bars: np.n
             name, point, (0, 0), textcoords="offset points", ha="center", va="center", fontsize=10,
             zorder=1 - 0.001 * len(taken), color=colour("ink"), parse_math=False,
             bbox={"fc": colour("paper"), "ec": "none", "pad": 0.5},
-            arrowprops={"arrowstyle": "-", "color": colour("grey"), "linewidth": 0.5, "shrinkA": 0, "shrinkB": 9},
+            arrowprops={"arrowstyle": "-", "color": colour("grey"), "lw": 0.5, "shrinkA": 0, "shrinkB": 9},
         )  # fmt: skip
         best = _offset(at, Text.get_window_extent(label).size / 2, taken, frame, scale)
         label.set(position=best / scale, in_layout=False)

@@ -22,7 +22,7 @@ from agon_jax.report.formats import interval, points
 from agon_jax.report.styles import COLOURS, style
 
 _HERE = pathlib.Path(__file__).parent
-_SCALES = tuple(scale / 100 for scale in (2, 5, 10, 20, 40, 60, 80, 100))
+_SCALES = tuple(scale / 100 for scale in (2, 4, 6, 10, 14, 20, 30, 40, 60, 80, 100))
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
@@ -100,7 +100,8 @@ def _forest(found: list[Comparison]) -> dict[str, Any]:
         wide = each.wide or (each.low, each.high)
         rows.append({
             "found": each, "effect": place(each.effect), "low": place(each.low), "high": place(each.high),
-            "wide_low": place(wide[0]), "wide_high": place(wide[1]), "interval": interval(each.low, each.high, points),
+            "wide_low": place(wide[0]), "wide_high": place(wide[1]),
+            "interval": interval(each.low, each.high, points),
             "cut_low": each.low < -limit, "cut_high": each.high > limit,
         })  # fmt: skip
     ticks = [(50 + 50 * share, f"{100 * share * limit:+g}".replace("-", "−")) for share in (-1, -0.5, 0.5, 1)]

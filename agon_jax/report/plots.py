@@ -71,7 +71,11 @@ def accuracy_length(results: dict) -> list[Panel]:
         f"{mark.name} {percent(mark.mean)} % {interval(mark.low, mark.high)} at {count(mark.length)} tokens"
         for mark in marks
     )
-    return [Panel(title, lambda axes: _scatter(axes, title, marks), f"{title}: {alt}.", tuple(present), (7.2, 4.8))]
+    return [
+        Panel(
+            title, lambda axes: _scatter(axes, title, marks), f"{title}: {alt}.", tuple(present), (7.2, 4.8)
+        )
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +107,14 @@ def _scatter(axes: Axes, title: str, marks: list[_Mark]) -> None:
         tint = colour(look.colour)
         if len(mark.runs) > 1:
             axes.plot(mark.runs[:, 0], 100 * mark.runs[:, 1], ".", color=tint, alpha=0.45, markersize=5)
+        mean, low, high = (100 * value for value in (mark.mean, mark.low, mark.high))
         axes.errorbar(
-            mark.length, 100 * mark.mean, np.clip([[100 * (mark.mean - mark.low)], [100 * (mark.high - mark.mean)]], 0, None),
-            fmt=look.marker, markersize=12 if look.marker == "*" else 8, color=tint, capsize=3, elinewidth=1.5,
-            markeredgecolor=colour("paper"), ecolor=tint,
+            mark.length, mean, np.clip([[mean - low], [high - mean]], 0, None), fmt=look.marker, capsize=3,
+            markersize=12 if look.marker == "*" else 8, markeredgecolor=colour("paper"), color=tint,
+            ecolor=tint, elinewidth=1.5,
         )  # fmt: skip
         left, right = mark.runs[:, 0].min(), mark.runs[:, 0].max()
-        corners.append([(left, 100 * mark.low), (right, 100 * mark.high)])
+        corners.append([(left, low), (right, high)])
     points = np.array([(mark.length, 100 * mark.mean) for mark in marks])
     name_points(axes, [mark.name for mark in marks], points, np.array(corners))
 
@@ -159,7 +164,7 @@ def _lines(axes: Axes, title: str, runs: dict[str, list[tuple[np.ndarray, np.nda
 
 
 def band(curves: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """(steps, mean, lowest, highest) of smoothed curves, one a seed; a seed that stopped early is left out after.
+    """(steps, mean, lowest, highest) of smoothed curves; where a seed has no value the others stand.
 
     Args:
       curves: (steps, values) of every seed.
@@ -191,7 +196,10 @@ def evaluations(results: dict) -> list[Panel]:
                 ways.setdefault(way, []).append(tuple(np.array(pairs, float).T))
         if ways:
             title = f"{method['name']}: pass@1 (%)"
-            final = [f"{way} {percent(np.mean([values[-1] for _, values in runs]))} %" for way, runs in ways.items()]
+            final = [
+                f"{way} {percent(np.mean([values[-1] for _, values in runs]))} %"
+                for way, runs in ways.items()
+            ]
             alt = f"{method['name']}, pass@1 at checkpoints, at the end: {'; '.join(final)}."
             draw = lambda axes, title=title, ways=ways, key=key: _checkpoints(axes, title, ways, key)
             panels.append(Panel(title, draw, alt, ()))

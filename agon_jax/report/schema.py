@@ -14,6 +14,7 @@ ORDER = (
     *("zero_shot", "moa", "grpo", "grpo_cascade", "self_refine", "shared_opponent", "hidden_drafts"),
     *("coop", "adv", "margin", "fixed_roles", "tie_break"),
 )  # of the lines of every table; a method not named here comes last
+NAMES = {"adv": "Agon", "coop": "Coop", "grpo_cascade": "GRPO with two passes"}  # where results hold none
 UNTRAINED = frozenset({"zero_shot", "moa"})
 HIDDEN = frozenset({"shared_opponent", "hidden_drafts"})  # a rival exists, its draft is never shown
 
@@ -87,7 +88,9 @@ def missing(results: dict) -> list[str]:
         absent = [str(seed) for seed in results["seeds"] if seed not in seeds]
         if absent:
             have, all_ = len(results["seeds"]) - len(absent), len(results["seeds"])
-            sentences.append(f"{method['name']}: {have} of {all_} seeds are there (without {', '.join(absent)}).")
+            sentences.append(
+                f"{method['name']}: {have} of {all_} seeds are there (without {', '.join(absent)})."
+            )
     return sentences
 
 

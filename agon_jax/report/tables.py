@@ -14,7 +14,7 @@ from rich.text import Text
 
 from agon_jax.report import schema
 from agon_jax.report.compare import Comparison
-from agon_jax.report.formats import count, interval, p_value, percent, points
+from agon_jax.report.formats import bare_p, count, interval, percent, points
 from agon_jax.stats import clopper_pearson, seed_interval
 
 NONE = "–"
@@ -51,13 +51,15 @@ def methods_table(results: dict) -> Table:
         rows = [schema.headline(member) for member in method["members"]]
         lines.append((method["name"], *_result(results, rows), _rollouts(results, key), *_form(rows)))
     return Table(
-        "Methods",
-        "pass@1 in % with its 95 % interval: over seeds Student's t, over problems (one seed) Clopper-Pearson. "
-        "SD: between seeds, in points. Length, cut off and well formed are those of the final stage, tokens "
-        "those of all stages, generated + prefilled. Where there are several ways to answer, the validation "
-        "split chose one.",
-        ("method", "pass@1 %", "95 %", "over", "SD", "seeds", "length", "tokens a problem", "training rollouts")
-        + ("cut off %", "well formed %"),
+        "What counts as the result of each method",
+        "pass@1 in % with its 95 % interval: over seeds Student's t, over problems (one seed) Clopper-"
+        "Pearson. SD: between seeds, in points. Length, cut off and well formed are those of the final "
+        "stage, tokens those of all stages, generated + prefilled. Where there are several ways to "
+        "answer, the validation split chose one.",
+        (
+            *("method", "pass@1 %", "95 %", "over", "SD", "seeds", "length", "tokens a problem"),
+            *("training rollouts", "cut off %", "well formed %"),
+        ),
         lines,
     )
 
@@ -87,7 +89,9 @@ def _rollouts(results: dict, key: str) -> str:
 
 
 def _form(rows: list[dict]) -> tuple[str, str]:
-    return tuple(percent(_mean(row["stages"][-1][field] for row in rows)) for field in ("truncated", "well_formed"))
+    return tuple(
+        percent(_mean(row["stages"][-1][field] for row in rows)) for field in ("truncated", "well_formed")
+    )
 
 
 def ways_table(results: dict) -> Table:
@@ -99,18 +103,26 @@ def ways_table(results: dict) -> Table:
             mean, low, high, _ = accuracy(rows)
             chosen = sum(bool(row["headline"]) for row in rows) if len(ways) > 1 else 0
             lines.append((
-                method["name"], name, f"{chosen} of {len(rows)}" if chosen else NONE,
+                method["name"], name, f"✓ {chosen} of {len(rows)}" if chosen else NONE,
                 _each(row.get("validation") for row in rows), f"{percent(mean)} {interval(low, high)}",
                 _stages(results, rows), *_flips(results, rows),
                 count(_mean(row["mean_length"] for row in rows)), _tokens(results, rows),
             ))  # fmt: skip
     return Table(
         "All ways to answer",
-        "chosen: in how many of the seeds this way is the method's result, picked on validation. By stage: "
-        "pass@1 after each stage. Gained: draft wrong, final answer right; lost: draft right, final answer "
-        "wrong; both in % of all problems. Means over seeds.",
-        ("method", "way", "chosen", "validation %", "pass@1 % [95 %]", "by stage %", f"gained wrong{ARROW}right %")
-        + (f"lost right{ARROW}wrong %", "net", "length", "tokens a problem"),
+        "chosen: in how many of the seeds this way is the method's result, picked on validation. By "
+        "stage: pass@1 after each stage. Gained: draft wrong, final answer right; lost: draft right, "
+        "final answer wrong; both in % of all problems. Means over seeds.",
+        (
+            *("method", "way", "chosen", "validation %", "pass@1 % [95 %]", "by stage %"),
+            *(
+                f"gained wrong{ARROW}right %",
+                f"lost right{ARROW}wrong %",
+                "net",
+                "length",
+                "tokens a problem",
+            ),
+        ),
         lines,
         names=2,
     )
@@ -126,7 +138,9 @@ def _flips(results: dict, rows: list[dict]) -> tuple[str, str, str]:
     flips = [row["flips"] for row in rows if row.get("flips") is not None]
     if not flips:
         return NONE, NONE, NONE
-    gained, lost = (_mean(flip[name] for flip in flips) / results["num_problems"] for name in ("gained", "lost"))
+    gained, lost = (
+        _mean(flip[name] for flip in flips) / results["num_problems"] for name in ("gained", "lost")
+    )
     return percent(gained), percent(lost), points(gained - lost)
 
 
@@ -138,20 +152,23 @@ def samples_table(results: dict) -> Table:
         for name, rows in schema.ways(method).items()
         if (found := [row["samples"] for row in rows if row.get("samples") is not None])
     ]
-    ks = sorted({int(k) for *_, found in sampled for samples in found for k in samples["pass_at"]})
-    lines = []
-    for method, way, found in sampled:
-        for field, label in (("pass_at", "pass@k"), ("majority_at", "majority@k")):
-            cells = [_each(samples[field].get(str(k)) for samples in found) for k in ks]
-            size = f"{found[0]['n']} x {found[0]['problems']:,}"
-            lines.append((method, way, label, size, *cells))
+    fields = {"pass_at": "pass", "majority_at": "majority"}
+    ks = lambda field: sorted({int(k) for *_, found in sampled for samples in found for k in samples[field]})
+    columns = [(field, k) for field in fields for k in ks(field)]
+    lines = [
+        (
+            *(method, way, f"{found[0]['n']} x {found[0]['problems']:,}"),
+            *(_each(samples[field].get(str(k)) for samples in found) for field, k in columns),
+        )
+        for method, way, found in sampled
+    ]
     return Table(
         "Several samples a problem",
-        "pass@k: one of k samples is right. majority@k: the most frequent answer of k is right. In %, means over "
-        "seeds; samples: number a problem x number of problems.",
-        ("method", "way", "measure", "samples", *(f"k = {k}" for k in ks)),
+        "pass@k: one of k samples is right. majority@k: the most frequent answer of k is right. In %, "
+        "means over seeds; samples: number a problem x number of problems.",
+        ("method", "way", "samples", *(f"{fields[field]}@{k}" for field, k in columns)),
         lines,
-        names=3,
+        names=2,
     )
 
 
@@ -167,9 +184,9 @@ def pairs_table(results: dict) -> Table:
             lines.append((method["name"], str(len(pairs)), *shares, phi))
     return Table(
         "How the two policies complement each other",
-        "Each alone on the same problems. Disagreement: exactly one is right. Error overlap: both wrong, of those "
-        "that either has wrong. Both wrong: of all problems. phi: correlation of the outcomes; lower is more "
-        "complementary. Means over seeds.",
+        "Each alone on the same problems. Disagreement: exactly one is right. Error overlap: both wrong,"
+        " of those that either has wrong. Both wrong: of all problems. phi: correlation of the outcomes;"
+        " lower is more complementary. Means over seeds.",
         ("method", "seeds", "disagreement %", "error overlap %", "both wrong %", "phi"),
         lines,
     )
@@ -203,8 +220,8 @@ def comparisons_table(found: list[Comparison]) -> Table:
     lines = [
         (
             f"{each.names[0]} − {each.names[1]}", each.badge, str(len(each.seeds)), points(each.effect),
-            interval(each.low, each.high, points), *(p_value(p).removeprefix("p = ") for p in (each.p, each.holm)),
-            interval(*each.wide, points) if each.wide else NONE, p_value(each.p_problems).removeprefix("p = "),
+            interval(each.low, each.high, points), bare_p(each.p), bare_p(each.holm),
+            interval(*each.wide, points) if each.wide else NONE, bare_p(each.p_problems),
             *(f"{seeds:,}" if seeds else NONE for seeds in (each.seeds_for_effect, each.seeds_for_small)),
             "alike" if each.same_inference else "not alike", each.budget.status,
         )
@@ -212,13 +229,16 @@ def comparisons_table(found: list[Comparison]) -> Table:
     ]  # fmt: skip
     return Table(
         "Comparisons in figures",
-        "Points. With several seeds the interval and p are over seeds (paired t), the wide interval over seeds and "
-        "problems (hierarchical bootstrap), p over problems a test that flips signs by problem; with one seed they "
-        "are a paired bootstrap and the exact McNemar test over problems. Holm: p corrected for the number of "
-        "comparisons, the headlines and the others apart; the other p are not corrected. Seeds needed: for 80 % "
-        "power of the paired t-test, at the observed effect and at 2 points.",
-        ("first − second", "verdict", "seeds", "effect", "95 %", "p", "p (Holm)", "95 % wide", "p over problems")
-        + ("seeds needed", "seeds for 2 points", "inference", "training"),
+        "Points. With several seeds the interval and p are over seeds (paired t), the wide interval over"
+        " seeds and problems (hierarchical bootstrap), p over problems a test that flips signs by "
+        "problem; with one seed they are a paired bootstrap and the exact McNemar test over problems. "
+        "Holm: p corrected for the number of comparisons, the headlines and the others apart; the other "
+        "p are not corrected. Seeds needed: for 80 % power of the paired t-test, at the observed effect "
+        "and at 2 points.",
+        (
+            *("first − second", "verdict", "seeds", "effect", "95 %", "p", "p (Holm)", "95 % wide"),
+            *("p over problems", "seeds needed", "seeds for 2 points", "inference", "training"),
+        ),
         lines,
         names=2,
     )
@@ -249,7 +269,9 @@ def console_table(results: dict) -> RichTable:
     full = methods_table(results)
     titles = dict(title=Text(results["title"]), caption=Text(results["world"]))
     names = ("method", "pass@1 % [95 %]", "over", "seeds", "length", "tokens/problem")
-    columns = [Column(name, justify="right" if i else "left", overflow="fold") for i, name in enumerate(names)]
+    columns = [
+        Column(name, justify="right" if i else "left", overflow="fold") for i, name in enumerate(names)
+    ]
     table = RichTable(*columns, **titles, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in full.rows:
         method, mean, ends, over, _, seeds, length, spent, *_ = row
