@@ -30,6 +30,14 @@ def make(skill: dict[str, float] = SKILL, seeds: int = 3, problems: int = PROBLE
     }  # fmt: skip
 
 
+def without_curves(results: dict) -> dict:
+    """The same without anything over training steps: quick to draw."""
+    for method in results["methods"].values():
+        for member in method["members"]:
+            member["curve"] = member["evaluations"] = None
+    return results
+
+
 def _method(key: str, level: float, seeds: int, difficulty: np.ndarray, steps: int, rng) -> dict[str, Any]:
     cascade, two = key not in ONE_PASS, key not in SINGLE
     members = []

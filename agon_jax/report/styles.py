@@ -86,6 +86,7 @@ def svg(drawn: Figure, prefix: str) -> str:
     with matplotlib.rc_context({"svg.hashsalt": prefix}):
         drawn.savefig(text, format="svg", transparent=True, metadata=nothing)
     body = text.getvalue()[text.getvalue().index("<svg") :]
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)  # repeat every word that is drawn
     for name, (light, _) in COLOURS.items():
         body = body.replace(light, f"var(--{name})")
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", body)
