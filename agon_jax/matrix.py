@@ -57,10 +57,11 @@ def seeds_of(config: ConfigDict, key: str) -> tuple[int, ...]:
 
 
 def units(config: ConfigDict) -> list[Unit]:
-    """All work, in order: the seeds of every method, `matrix.population` at a time."""
+    """All work, in order: `matrix.population` seeds of every method, then the next ones."""
     size = config.matrix.population
-    chunks = lambda seeds: [seeds[i : i + size] for i in range(0, len(seeds), size)]
-    return [Unit(key, chunk) for key in config.methods for chunk in chunks(seeds_of(config, key))]
+    most = max(len(seeds_of(config, key)) for key in config.methods)
+    cut = [(key, seeds_of(config, key)[i : i + size]) for i in range(0, most, size) for key in config.methods]
+    return [Unit(key, seeds) for key, seeds in cut if seeds]
 
 
 def run(config: ConfigDict, parts: setup.Parts, workdir: pathlib.Path, display: Display) -> dict[str, Any]:
