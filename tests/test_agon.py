@@ -111,6 +111,7 @@ def test_the_trained_ids_are_the_sampled_ids_in_policy_order(parts):
             np.testing.assert_array_equal(batch.logps[policy], rollouts.logps)
             np.testing.assert_array_equal(batch.completion_mask[policy], rollouts.mask)
             np.testing.assert_array_equal(batch.advantages[policy], by_policy[policy].advantages.ravel())
+            np.testing.assert_array_equal(batch.active[policy], by_policy[policy].active.ravel())
 
 
 def test_batch_rows_are_cut_to_the_smallest_bucket_that_holds_them(parts):
@@ -181,6 +182,24 @@ def test_exchange_metrics_by_hand(parts):
     # wrong drafts all converted; half of the right drafts kept
     assert (metrics["conversion_rate"], metrics["keep_rate"]) == (1.0, 0.5)
     assert (metrics["draft_pass_rate"], metrics["challenge_pass_rate"]) == (0.5, 0.75)
+
+
+def test_a_row_is_active_when_its_group_has_a_signal_and_it_is_not_masked(parts):
+    stage = play(parts, GAME).drafts.stage
+    finished = np.array([1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1, 1], bool)
+    stage = dataclasses.replace(stage, rollouts=dataclasses.replace(stage.rollouts, finished=finished))
+    rewards = np.array([0, 1, 2, 1, 3, 3, 3, 3, 0, 0, 0, 2], np.float32)
+    live = np.array([[True], [False], [True]])
+    plain = agon._pay(GAME, stage, rewards, K)
+    # rewards 0 1 2 1: read off the advantages, the second and the fourth would be inactive
+    np.testing.assert_array_equal(plain.active, np.broadcast_to(live, (3, K)))
+    np.testing.assert_allclose(plain.advantages[0], [-(2**0.5), 0, 2**0.5, 0], rtol=1e-6)
+    masked = agon._pay(dataclasses.replace(GAME, mask_truncated=True), stage, rewards, K)
+    np.testing.assert_array_equal(masked.active, live & finished.reshape(3, K))
+    # a masked completion still counts in its group's mean
+    np.testing.assert_array_equal(masked.advantages, plain.advantages)
+    centred = agon._pay(dataclasses.replace(GAME, advantage_std="none"), stage, rewards, K)
+    np.testing.assert_allclose(centred.advantages[2], [-0.5, -0.5, -0.5, 1.5])
 
 
 def test_the_weights_of_the_config_reach_the_reward(parts):

@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+from agon_jax import config as config_lib
 from agon_jax import main as main_lib
+from agon_jax import setup
 from agon_jax.config import ConfigError, claim, default, validate
+from agon_jax.update import SCHEDULES
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -125,6 +128,13 @@ def test_overrides_keep_the_type_of_the_field(override, value):
         ("--config.sampling.top_p=1.5", "top_p"),
         ("--config.sampling.temperature=0", "temperature"),
         ("--config.grpo.microbatches=7", "microbatches"),
+        ("--config.grpo.inner_epochs=0", "inner_epochs"),
+        ("--config.grpo.importance_cap=-1.0", "importance_cap"),
+        ("--config.grpo.importance_level=word", "importance_level"),
+        ("--config.grpo.aggregation=mean", "aggregation"),
+        ("--config.grpo.advantage_std=robust", "advantage_std"),
+        ("--config.grpo.kl_estimator=k4", "kl_estimator"),
+        ("--config.grpo.schedule=cosine", "schedule"),
         ("--config.sampling.max_new_tokens=4096", "completion_buckets"),
         ("--config.methods=('grpo','agn')", "agn"),
         ("--config.job=dance", "job"),
@@ -135,6 +145,22 @@ def test_overrides_keep_the_type_of_the_field(override, value):
 def test_values_that_cannot_work_are_named(capsys, override, named):
     status, err = run(capsys, f"--config={ROOT}/configs/quickstart.py", override)
     assert status == 2 and named in err and err.count("\n") == 1
+
+
+def test_the_schedules_of_the_config_are_those_of_the_update():
+    assert set(config_lib._CHOICES["grpo.schedule"]) == set(SCHEDULES)
+
+
+def test_the_objective_of_the_config_reaches_the_update_and_the_game():
+    config = default()
+    config.sampling.max_new_tokens = 99
+    config.grpo.update(dict(aggregation="constant", kl_estimator="k2", importance_level="sequence"))
+    config.grpo.update(dict(importance_cap=2.0, inner_epochs=3, advantage_std="none", mask_truncated=True))
+    objective, game = setup.make_objective(config), setup.make_game(config, "adv")
+    assert (objective.aggregation, objective.max_new_tokens) == ("constant", 99)
+    assert (objective.kl_estimator, objective.importance_level) == ("k2", "sequence")
+    assert (objective.importance_cap, objective.inner_epochs) == (2.0, 3)
+    assert (game.advantage_std, game.mask_truncated) == ("none", True)
 
 
 def test_missing_and_absent_config_files(capsys):
