@@ -34,7 +34,7 @@ FILES += ["index.html"]
 def results() -> dict:
     """Three methods, three seeds."""
     skill = {key: fake_results.SKILL[key] for key in ("grpo", "coop", "adv")}
-    return fake_results.make(skill, problems=20, steps=24)
+    return fake_results.few_curves(fake_results.make(skill, problems=20, steps=24))
 
 
 def headlines(results: dict, key: str) -> list[dict]:
