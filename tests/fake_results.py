@@ -30,6 +30,15 @@ def make(skill: dict[str, float] = SKILL, seeds: int = 3, problems: int = PROBLE
     }  # fmt: skip
 
 
+def few_curves(results: dict) -> dict:
+    """The same with three quantities over training steps: quicker to draw."""
+    kept = {"step", "draft_pass_rate", "challenge_pass_rate", "kl"}
+    for method in results["methods"].values():
+        for member in method["members"]:
+            member["curve"] = [{name: point[name] for name in kept & set(point)} for point in member["curve"]]
+    return results
+
+
 def without_curves(results: dict) -> dict:
     """The same without anything over training steps: quick to draw."""
     for method in results["methods"].values():

@@ -34,7 +34,7 @@ FILES += ["index.html"]
 def results() -> dict:
     """Three methods, three seeds."""
     skill = {key: fake_results.SKILL[key] for key in ("grpo", "coop", "adv")}
-    return fake_results.make(skill, problems=20, steps=24)
+    return fake_results.few_curves(fake_results.make(skill, problems=20, steps=24))
 
 
 def headlines(results: dict, key: str) -> list[dict]:
@@ -111,7 +111,8 @@ def test_samples_pairs_and_budget(results: dict) -> None:
     )
     assert cells["samples"] == "8 x 16"
     assert line(tables.pairs_table(results), "Agon") == {
-        "method": "Agon", "seeds": "3", "disagreement %": "25.0", "error overlap %": "50.0", "both wrong %": "25.0", "phi": "–",
+        "method": "Agon", "seeds": "3", "disagreement %": "25.0", "error overlap %": "50.0",
+        "both wrong %": "25.0", "phi": "–",
     }  # fmt: skip
     assert [row[0] for row in tables.pairs_table(results).rows] == ["Coop", "Agon"]  # GRPO is no pair
     assert line(tables.budget_table(results), "GRPO")["generated tokens"] == "264.0k"  # 24 steps x 11,000

@@ -70,12 +70,7 @@ def record(step: int = 3, text: str = "<think>a</think>b", **fields: object) -> 
 @pytest.fixture(scope="module")
 def results() -> dict:
     skill = {key: fake_results.SKILL[key] for key in ("grpo", "coop", "adv")}
-    made = fake_results.make(skill, problems=20, steps=6)
-    kept = {"step", "draft_pass_rate", "challenge_pass_rate", "kl"}
-    for method in made["methods"].values():
-        for member in method["members"]:
-            member["curve"] = [{name: point[name] for name in kept & set(point)} for point in member["curve"]]
-    return made
+    return fake_results.few_curves(fake_results.make(skill, problems=20, steps=6))
 
 
 @pytest.fixture(scope="module")
