@@ -127,8 +127,13 @@ def collect(workdir: pathlib.Path) -> dict[str, Any]:
         members = [_member(workdir, key, seed, path) for seed, path in paths if path.is_file()]
         if members:
             method = METHODS[key]
-            methods[key] = {"name": method.name, "passes": method.passes, "members": members}
-            methods[key]["policies"] = (METHODS[method.trained_as or key].game or {}).get("policies", 0)
+            methods[key] = {
+                "name": method.name,
+                "passes": method.passes,
+                "policies": (METHODS[method.trained_as or key].game or {}).get("policies", 0),
+                "seeds": seeds_of(config, key),
+                "members": members,
+            }
             if method.trained_as:
                 methods[key]["trained_as"] = method.trained_as
     if not methods:

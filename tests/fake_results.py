@@ -130,5 +130,5 @@ def _training(skill: float, cascade: bool, two: bool, steps: int, rng) -> dict[s
         for step in range(0, steps + 1, max(1, steps // 4))
     ]
     spent = {"steps": steps, "rollouts": 256 * steps, "generated_tokens": 11_000 * steps}
-    costs = spent | {"prefilled_tokens": (3_000 + 4_000 * cascade) * steps, "seconds": 1.7 * steps}
+    costs = spent | {"prefilled_tokens": (3_000 + 4_000 * cascade) * steps}
     return {"training": costs, "curve": curve, "evaluations": evaluations}

@@ -9,6 +9,7 @@ One JSON-serialisable dict goes in. Fields marked ? may be missing or None:
   methods            {key: method}, keys as in `schema.ORDER` or others
     name             str, "Agon"
     passes, policies 1 or 2
+    seeds?           [int]: planned for this method, where that is not all of them
     trained_as?      key of the method whose checkpoint it uses (grpo_cascade: "grpo")
     members          list, one for every seed that is finished:
       seed           int; of training, or of sampling where nothing is trained
@@ -22,7 +23,7 @@ One JSON-serialisable dict goes in. Fields marked ? may be missing or None:
         flips?       {kept, lost, gained, failed}, problems
         samples?     {n, problems, pass_at: {"1": …}, majority_at: {"1": …}}
       pair?          {disagreement, error_overlap, both_wrong, phi} of the two policies alone
-      training?      {steps, rollouts, generated_tokens, prefilled_tokens, seconds}
+      training?      {steps, rollouts, generated_tokens, prefilled_tokens}
       curve?         [{step, and any of reward, draft_pass_rate, … (see `plots`)}]
       evaluations?   [{step, rates: {name of a row: pass@1}}]
 

@@ -24,7 +24,7 @@ _ROW = ("name", "headline", "outcomes", "mean_length", "stages")
 _STAGE = ("role", "generated_tokens", "prefilled_tokens", "truncated", "well_formed", "correct")
 _OPTIONAL = {
     "pair": ("disagreement", "error_overlap", "both_wrong", "phi"),
-    "training": ("steps", "rollouts", "generated_tokens", "prefilled_tokens", "seconds"),
+    "training": ("steps", "rollouts", "generated_tokens", "prefilled_tokens"),
 }
 _FLIPS = ("kept", "lost", "gained", "failed")
 _SAMPLES = ("n", "problems", "pass_at", "majority_at")
@@ -81,13 +81,14 @@ def methods(results: dict) -> dict[str, dict]:
 
 
 def missing(results: dict) -> list[str]:
-    """One sentence for every method of which some seed is not there."""
+    """One sentence for every method of which some planned seed is not there."""
     sentences = []
     for method in results["methods"].values():
         seeds = {member["seed"] for member in method["members"]}
-        absent = [str(seed) for seed in results["seeds"] if seed not in seeds]
+        planned = method.get("seeds") or results["seeds"]
+        absent = [str(seed) for seed in planned if seed not in seeds]
         if absent:
-            have, all_ = len(results["seeds"]) - len(absent), len(results["seeds"])
+            have, all_ = len(planned) - len(absent), len(planned)
             sentences.append(
                 f"{method['name']}: {have} of {all_} seeds are there (without {', '.join(absent)})."
             )

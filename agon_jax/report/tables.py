@@ -201,18 +201,14 @@ def budget_table(results: dict) -> Table:
             mean = {field: _mean(cost[field] for cost in costs) for field in costs[0]}
             lines.append((
                 method["name"], str(len(costs)), f"{mean['steps']:,.0f}", f"{mean['rollouts']:,.0f}",
-                count(mean["generated_tokens"]), count(mean["prefilled_tokens"]), _duration(mean["seconds"]),
+                count(mean["generated_tokens"]), count(mean["prefilled_tokens"]),
             ))  # fmt: skip
     return Table(
         "Training budget",
         "Mean a seed. Methods that use the checkpoint of another are not listed again.",
-        ("method", "seeds", "steps", "rollouts", "generated tokens", "prefilled tokens", "time"),
+        ("method", "seeds", "steps", "rollouts", "generated tokens", "prefilled tokens"),
         lines,
     )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
 def comparisons_table(found: list[Comparison]) -> Table:
