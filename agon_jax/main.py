@@ -76,7 +76,8 @@ def _read_flags(argv: list[str]) -> tuple[ConfigDict, pathlib.Path]:
 
 
 def _job_flags(argv: list[str], usage: str, about: str, texts: dict[str, str], switches: dict[str, str]):
-    """Flag values of a job that works on a finished run; every mistake is a ConfigError."""
+    """Flag values of a job that works on a finished run, or None when help was asked for; every mistake
+    is a ConfigError."""
     values = flags.FlagValues()
     for name, meaning in texts.items():
         flags.DEFINE_string(name, "", meaning, flag_values=values)
@@ -84,7 +85,7 @@ def _job_flags(argv: list[str], usage: str, about: str, texts: dict[str, str], s
         flags.DEFINE_bool(name, False, meaning, flag_values=values)
     if {"--help", "-h", "-help"} & set(argv):
         print(f"{usage}\n{about}")
-        raise SystemExit(0)
+        return None
     try:
         unexpected = values(argv)[1:]
     except flags.Error as error:
@@ -102,6 +103,8 @@ def _report(argv: list[str]) -> int:
         argv, _REPORT_USAGE, "Writes results.json, tables, plots and index.html of what is finished.",
         {"workdir": "of a run of the job matrix"}, {},
     )  # fmt: skip
+    if values is None:
+        return 0
     from agon_jax.display import Display
     from agon_jax.matrix import write_report
 
@@ -127,6 +130,8 @@ def _export(argv: list[str]) -> int:
     }  # fmt: skip
     switches = {"merged": "write merged models too", "multimodal_keys": "keys of the multimodal class"}
     values = _job_flags(argv, _EXPORT_USAGE, about, texts, switches)
+    if values is None:
+        return 0
     if not values.out:
         raise ConfigError(f"--out is missing; {_EXPORT_USAGE}")
     if values.seed and not values.seed.isdecimal():

@@ -11,8 +11,9 @@ from agon_jax import data, sample, setup
 from agon_jax.actor import Players
 from agon_jax.config import default
 from agon_jax.games import agon
-from agon_jax.games.metrics import round_metrics
+from agon_jax.games.metrics import exchange_metrics, round_metrics
 from agon_jax.rewards import Outcome, Weights
+from agon_jax.text.completion import Completion
 from agon_jax.verify.grade import Grade
 
 K, PROBLEMS = 4, 3
@@ -144,8 +145,6 @@ def test_prompt_lengths_share_buckets(parts):
 def test_a_long_summary_is_cut_to_the_cap(parts):
     _, p = parts
     problem = p.splits.train[0]
-    from agon_jax.text.completion import Completion
-
     shown = p.actor.shown_attempt(problem, Completion(" ".join(["5"] * 40 + ["+"]), None, False))
     assert shown == " ".join(["5"] * 14)
 
@@ -325,5 +324,22 @@ def test_exchange_figures_are_left_to_methods_with_an_exchange(parts):
     shown = round_metrics(GAME, play(parts, GAME), 0)
     hidden = dataclasses.replace(GAME, exchange=False)
     unseen = round_metrics(hidden, play(parts, hidden), 0)
-    assert "q" in shown and "agreement" in shown
-    assert "agreement" not in unseen and "challenge_pass_rate" in unseen
+    assert "q" in shown and "q" not in unseen and "challenge_pass_rate" in unseen
+
+
+@pytest.mark.parametrize("shift, copied", [(0, 1.0), (1, 0.0)])
+def test_copying_is_agreement_with_the_draft_that_was_shown(parts, shift, copied):
+    # every draft of a group answers differently; a challenger repeats its own draft, or its neighbour's,
+    # which it never saw: comparing within the group or across groups would call both the same
+    round_ = play(parts, GAME)
+    answer = lambda row: f"{row // K}/{row % K}"
+    said = lambda shift: [
+        Completion("", answer(row // K * K + (row + shift) % K), True) for row in range(PROBLEMS * K)
+    ]
+    stages = [
+        dataclasses.replace(judged(s.stage, np.zeros(PROBLEMS * K)), completions=said(by))
+        for s, by in zip(round_.streams, (0, shift), strict=True)
+    ]
+    figures = exchange_metrics(GAME, *stages, K)
+    assert figures["copy_rate"] == copied and figures["q"] == 0
+    assert figures["agreement"] == (1.0 if shift == 0 else 0.0)

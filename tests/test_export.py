@@ -217,7 +217,7 @@ def test_mistakes_of_the_command_line(trained, tmp_path, capsys):
         ([f"--workdir={workdir}", f"--out={out}", "--merged=perhaps"], ["merged", "usage:"]),
         ([f"--workdir={workdir}", f"--out={out}", "policy_a"], ["'policy_a'", "usage:"]),
         ([f"--workdir={tmp_path / 'none'}", f"--out={out}"], [f"{tmp_path / 'none'}: no run there"]),
-        ([f"--workdir={workdir}", f"--out={out}", "--method=adv"], ["--method=adv", "not a comparison"]),
+        ([f"--workdir={workdir}", f"--out={out}", "--method=adv"], ["--method=adv", "not a matrix"]),
     ):
         assert main(["agon", "export", *argv]) == 2, argv
         line = one_line(capsys)

@@ -82,5 +82,5 @@ def test_pieces_compose(model, data):
 def test_an_unknown_piece_is_named():
     from agon_jax.config import ConfigError
 
-    with pytest.raises(ConfigError, match="unknown piece 'qwen9'.*qwen3_0.6b"):
+    with pytest.raises(ConfigError, match=r"unknown piece 'qwen9'.*qwen3_0.6b"):
         load_config("configs/adv.py:qwen9")
