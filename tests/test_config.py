@@ -15,7 +15,7 @@ from agon_jax.config import ConfigError, claim, default, validate
 from agon_jax.update import SCHEDULES
 
 ROOT = pathlib.Path(__file__).parents[1]
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+CONFIGS = sorted(p for p in (ROOT / "configs").glob("*.py") if p.stem != "pieces")
 
 
 def load(path):
