@@ -20,7 +20,7 @@ from agon_jax.rewards import REWARDS
 from agon_jax.sources import SOURCES
 from agon_jax.tasks import TASKS
 
-JOBS = ("train", "compare", "tiny_base")
+JOBS = ("train", "compare", "tiny_base", "copy_base")
 
 
 class ConfigError(ValueError):
@@ -37,6 +37,7 @@ def default() -> ConfigDict:
             dtype="float32",
             mesh=(-1, 1, 1),
             task="operators",
+            copy_world=dict(detect=0.0),
             verify=dict(workers=2, allow_unsandboxed=False),
             methods=("grpo", "adv"),
             thinking=True,
@@ -89,6 +90,17 @@ def default() -> ConfigDict:
                 batch_size=64,
                 challenger_share=0.4,
                 short_share=0.25,
+            ),
+            copy_base=dict(
+                points=("below", "lower", "inside", "upper", "above"),
+                solve_hard=(0.53, 0.45, 0.36, 0.29, 0.23),
+                draft_hard=0.29,
+                slip=0.5,
+                copy=0.45,
+                challenger_share=0.6,
+                steps=1500,
+                learning_rate=5e-3,
+                batch_size=64,
             ),
         )
     )
@@ -163,7 +175,7 @@ _CHOICES = {
     "job": JOBS,
     "dtype": ("float32", "bfloat16"),
     "task": TASKS,
-    "data.source": ("operators", "jsonl", "reasoning_gym", *SOURCES),
+    "data.source": ("operators", "copy_world", "jsonl", "reasoning_gym", *SOURCES),
     "game.reward": tuple(REWARDS),
     "grpo.aggregation": tuple(AGGREGATIONS),
 }
@@ -175,6 +187,7 @@ _POSITIVE = (
     "grpo.chunk", "verify.workers", "data.shares",
     "eval.rows_per_call", "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
+    "copy_base.steps", "copy_base.learning_rate", "copy_base.batch_size",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",

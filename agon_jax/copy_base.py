@@ -1,0 +1,96 @@
+"""Makes the bases of the copy world, one a point of its phase diagram, and measures each.
+
+The points differ in how well a challenger solves; everything else, seed included, is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from agon_jax import base_maker, setup, sft, sharding
+from agon_jax.config import write_json
+from agon_jax.evaluate import cascade, one_pass
+from agon_jax.tasks.copy_world import COPY, MARK, World
+from agon_jax.tasks.copy_world_traces import Knobs, Writer
+from agon_jax.types import PyTree
+
+WORDS = (COPY, MARK, *World().operators, *map(str, range(World().numbers)))
+SIZES = {
+    "vocab_size": 56,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 192,
+}
+
+
+def make_phase(
+    name: str, knobs: Knobs, steps: int, learning_rate: float, challenger_share: float
+) -> base_maker.Phase:
+    """The one phase of a base: traces of its knobs, a share of them a challenger's."""
+    writer = Writer(knobs)
+
+    def draw(rng: random.Random) -> sft.Example:
+        return writer.example(rng, challenger=rng.random() < challenger_share)
+
+    return base_maker.Phase(name, steps, learning_rate, draw)
+
+
+def figures(drafts: np.ndarray, finals: np.ndarray, copied: np.ndarray) -> dict[str, float]:
+    """What decides between copying and solving; a rate over an empty set is NaN.
+
+    Args:
+      drafts, finals: [n] bool, draft and challenge are right.
+      copied: [n] bool.
+
+    Returns:
+      q = P(draft right), p = P(challenge right | it solves), v = P(challenge right | it solves, draft
+      wrong), the rate of copying on wrong and on right drafts, and P(challenge right).
+    """
+    rate = lambda values: float(values.mean()) if values.size else float("nan")
+    return {
+        "q": rate(drafts),
+        "p": rate(finals[~copied]),
+        "v": rate(finals[~copied & ~drafts]),
+        "copy_wrong": rate(copied[~drafts]),
+        "copy_right": rate(copied[drafts]),
+        "cascade": rate(finals),
+    }
+
+
+def measure(
+    parts: setup.Parts, adapters: PyTree | None, first: int | None, second: int | None, seed: int
+) -> dict[str, float]:
+    """`figures` on the held-out problems: `first` drafts, `second` challenges (None is the base), both
+    sampled as in training."""
+    actor, task = parts.actor, parts.actor.task
+    draft, stage = one_pass(actor, adapters, first, parts.splits.heldout, parts.sampling, seed=seed)
+    final, stage = cascade(actor, adapters, second, stage, parts.sampling, seed=seed)
+    copied = np.array([task.copied(completion) for completion in stage.completions])
+    return figures(draft.correct, final.correct, copied)
+
+
+def run(config: ConfigDict, workdir: pathlib.Path, console: Console) -> None:
+    """The job `copy_base`: a folder a point in the work directory, with what was measured in its
+    `point.json`."""
+    c, mesh = config.copy_base, sharding.make_mesh(config.mesh)
+    for point, solve_hard in zip(c.points, c.solve_hard, strict=True):
+        knobs = Knobs(c.draft_hard, solve_hard, c.slip, c.copy, config.copy_world.detect)
+        phase = make_phase(point, knobs, c.steps, c.learning_rate, c.challenger_share)
+        out = workdir / point
+        base_maker.build(
+            out, WORDS, SIZES, [phase], batch_size=c.batch_size, seed=config.seed, console=console, mesh=mesh
+        )
+        with config.unlocked():
+            config.base = str(out)
+        found = measure(setup.make_parts(config), None, None, None, config.seed)
+        write_json(out / "point.json", {"knobs": dataclasses.asdict(knobs), "measured": found})
+        console.print(f"{out}: " + " ".join(f"{name} {value:.3f}" for name, value in found.items()))
