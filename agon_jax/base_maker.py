@@ -126,6 +126,7 @@ def build(
     phases: Sequence[Phase],
     *,
     batch_size: int,
+    bucket: int = 12,
     seed: int,
     console: Console,
     mesh: jax.sharding.Mesh,
@@ -136,7 +137,7 @@ def build(
       out: folder to write.
       words, sizes: see `write_tokenizer`.
       phases: what is learnt, in order.
-      batch_size: rows a step.
+      batch_size, bucket: rows of a step; their width is a multiple of the bucket.
       seed: of init and data.
       console: where progress goes.
       mesh: rows are split over it.
@@ -151,7 +152,7 @@ def build(
         opt_state = jax.jit(optimizer.init)(params)
         step = sft.make_step(model, optimizer)
         batches = sft.batches(
-            phase.draw, tokenizer, batch_size=batch_size, seed=seed * 100 + number, mesh=mesh
+            phase.draw, tokenizer, batch_size=batch_size, bucket=bucket, seed=seed * 100 + number, mesh=mesh
         )
         with Progress(*Progress.get_default_columns(), console=console) as progress:
             bar = progress.add_task(phase.name, total=phase.steps)

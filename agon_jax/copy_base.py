@@ -16,19 +16,19 @@ from rich.console import Console
 from agon_jax import base_maker, setup, sft, sharding
 from agon_jax.config import write_json
 from agon_jax.evaluate import cascade, one_pass
-from agon_jax.tasks.copy_world import COPY, MARK, World
+from agon_jax.tasks.copy_world import AGREE, DIFFER, MARK, World
 from agon_jax.tasks.copy_world_traces import Knobs, Writer
 from agon_jax.types import PyTree
 
-WORDS = (COPY, MARK, *World().operators, *map(str, range(World().numbers)))
+WORDS = (AGREE, DIFFER, MARK, *World().operators, *map(str, range(World().numbers)))
 SIZES = {
-    "vocab_size": 56,
-    "hidden_size": 64,
+    "vocab_size": 48,
+    "hidden_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
-    "intermediate_size": 192,
+    "intermediate_size": 128,
 }
 
 
@@ -83,11 +83,19 @@ def run(config: ConfigDict, workdir: pathlib.Path, console: Console) -> None:
     `point.json`."""
     c, mesh = config.copy_base, sharding.make_mesh(config.mesh)
     for point, solve_hard in zip(c.points, c.solve_hard, strict=True):
-        knobs = Knobs(c.draft_hard, solve_hard, c.slip, c.copy, config.copy_world.detect)
+        knobs = Knobs(c.draft_hard, solve_hard, c.draft_slip, c.solve_slip, c.copy, config.copy_world.detect)
         phase = make_phase(point, knobs, c.steps, c.learning_rate, c.challenger_share)
         out = workdir / point
         base_maker.build(
-            out, WORDS, SIZES, [phase], batch_size=c.batch_size, seed=config.seed, console=console, mesh=mesh
+            out,
+            WORDS,
+            SIZES,
+            [phase],
+            batch_size=c.batch_size,
+            bucket=9,  # 18 tokens hold a draft or a copy, 27 a solution
+            seed=config.seed,
+            console=console,
+            mesh=mesh,
         )
         with config.unlocked():
             config.base = str(out)

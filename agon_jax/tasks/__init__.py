@@ -37,9 +37,7 @@ class Task(Protocol):
         """End the referee's own processes."""
 
 
-def make_task(
-    name: str, *, workers: int = 2, allow_unsandboxed: bool = False, detect: float = 0.0
-) -> Task:
+def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False, detect: float = 0.0) -> Task:
     """The task called `name`.
 
     Args:

@@ -1,7 +1,7 @@
 """Copy or solve: a tiny world in which a wrong draft cannot be seen.
 
 `7 a c b d`: apply the operators to the number, from left to right. A fact is (operator, operand),
-say `a` of 7 is 19: there are 240, arbitrary, so that skill is learnt fact by fact. Every operator
+say `a` of 7 is 19: there are 96, arbitrary, so that skill is learnt fact by fact. Every operator
 permutes the numbers: all facts are met equally often, and right steps never undo a wrong one.
 
 What a challenger sees of a draft is its final number alone, and checking it means to solve. So
@@ -21,7 +21,8 @@ from agon_jax.text.completion import Completion
 from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
-COPY = "ok"  # the first thought of a challenger that takes the draft's number unread
+COPY = AGREE = "ok"  # as a first thought: the draft's number is taken unread
+DIFFER = "no"
 MARK = "!"  # stands behind a wrong number where mistakes can be seen
 Fact = tuple[str, int]  # operator, operand
 Contents = tuple[int, str]  # start, operators
@@ -31,8 +32,8 @@ Contents = tuple[int, str]  # start, operators
 class World:
     """The facts; `seed` decides the results, the mistakes and the order of hardness."""
 
-    numbers: int = 30
-    operators: str = "abcdefgh"
+    numbers: int = 16
+    operators: str = "abcdef"
     length: int = 4
     seed: int = 0
 
