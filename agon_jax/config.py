@@ -21,7 +21,7 @@ from agon_jax.rewards import REWARDS
 from agon_jax.sources import SOURCES
 from agon_jax.tasks import TASKS
 
-JOBS = ("train", "matrix", "tiny_base")
+JOBS = ("train", "matrix", "phase", "tiny_base", "copy_base")
 
 
 class ConfigError(ValueError):
@@ -39,6 +39,7 @@ def default() -> ConfigDict:
             dtype="float32",
             mesh=(-1, 1, 1),
             task="operators",
+            copy_world=dict(detect=0.0),
             verify=dict(workers=2, allow_unsandboxed=False),
             methods=("grpo", "adv"),
             thinking=True,
@@ -106,6 +107,18 @@ def default() -> ConfigDict:
                 batch_size=64,
                 challenger_share=0.4,
                 short_share=0.25,
+            ),
+            copy_base=dict(
+                points=("below", "lower", "inside", "upper", "above"),
+                solve_hard=(0.66, 0.58, 0.5, 0.41, 0.34),
+                draft_hard=0.16,
+                draft_slip=0.9,
+                solve_slip=0.5,
+                copy=0.45,
+                challenger_share=0.6,
+                steps=1000,
+                learning_rate=5e-3,
+                batch_size=64,
             ),
         )
     )
@@ -191,7 +204,7 @@ _CHOICES = {
     "job": JOBS,
     "dtype": ("float32", "bfloat16"),
     "task": TASKS,
-    "data.source": ("operators", "jsonl", "reasoning_gym", *SOURCES),
+    "data.source": ("operators", "copy_world", "jsonl", "reasoning_gym", *SOURCES),
     "game.reward": tuple(REWARDS),
     "game.opponent": ("paired", "shared"),
     "grpo.aggregation": tuple(AGGREGATIONS),
@@ -209,6 +222,7 @@ _POSITIVE = (
     "eval.rows_per_call", "eval.samples", "eval.sampled_problems", "matrix.population",
     "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
+    "copy_base.steps", "copy_base.learning_rate", "copy_base.batch_size",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",

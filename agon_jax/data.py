@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 import grain
 
 from agon_jax.sources import SOURCES, Row, rows_of
-from agon_jax.tasks import operators
+from agon_jax.tasks import copy_world, generated, operators
 from agon_jax.types import Problem
 
+# Sources that make their problems, each the world of the task of the same name.
+GENERATED: dict[str, Callable[[], generated.World]] = {
+    "operators": operators.World,
+    "copy_world": copy_world.World,
+}
 NAMES = ("train", "validation", "heldout")
 NGRAM = 20  # tokens (words, numbers, symbols) in a row that two different problems do not share
 _KEPT_EXAMPLES = 50  # rows of each kind of fault that are stored with their place
@@ -60,8 +65,7 @@ def load_splits(
     other row from one split to another.
 
     Args:
-      source, path, question_field, answer_field, task: see `sources.rows_of`; "operators" is the
-        bundled world.
+      source, path, question_field, answer_field, task: see `sources.rows_of`, or a source of GENERATED.
       sizes: (train, validation, heldout) at most.
       shares: of the hash range, in the same order.
       transfer: sources (`name` or `name=path`) that are evaluated on elsewhere: what overlaps with
@@ -73,10 +77,10 @@ def load_splits(
     Raises:
       ValueError: the source cannot be read, or a split would be empty.
     """
-    if source == "operators":
-        if task != "operators":
-            raise ValueError(f"data.source='operators' needs --config.task=operators, not {task!r}")
-        splits = _operators(sizes, seed, fits)
+    if source in GENERATED:
+        if task != source:
+            raise ValueError(f"data.source={source!r} needs --config.task={source}, not {task!r}")
+        splits = _generated(GENERATED[source](), sizes, seed, fits)
     else:
         fields = dict(question_field=question_field, answer_field=answer_field, task=task)
         problems, counts, left_out = _clean(rows_of(source, path, **fields), fits, fault)
@@ -124,10 +128,11 @@ _SPELLINGS = (
 )  # fmt: skip
 
 
-def _operators(sizes: tuple[int, int, int], seed: int, fits: Callable[[Problem], bool]) -> Splits:
-    world = operators.World()
+def _generated(
+    world: generated.World, sizes: tuple[int, int, int], seed: int, fits: Callable[[Problem], bool]
+) -> Splits:
     lists = [
-        [p for p in operators.generate(world, name, count, seed) if fits(p)]
+        [p for p in generated.generate(world, name, count, seed) if fits(p)]
         for name, count in zip(NAMES, sizes, strict=True)
     ]
     return Splits(*lists, {"prompt_too_long": sum(sizes) - sum(map(len, lists))})

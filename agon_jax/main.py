@@ -224,6 +224,11 @@ def _run(config, workdir: pathlib.Path) -> int:
 
             tiny_base.run(config, workdir, display.console)
             return 0
+        if config.job == "copy_base":
+            from agon_jax import copy_base
+
+            copy_base.run(config, workdir, display.console)
+            return 0
         check_workdir(workdir, config)
         try:
             parts = setup.make_parts(config)

@@ -68,7 +68,10 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     rows = read_config(folder).vocab_size  # first: a folder without a model has no tokenizer either
     tokenizer = Tokenizer(folder, embedding_rows=rows)
     task = make_task(
-        config.task, workers=config.verify.workers, allow_unsandboxed=config.verify.allow_unsandboxed
+        config.task,
+        workers=config.verify.workers,
+        allow_unsandboxed=config.verify.allow_unsandboxed,
+        detect=config.copy_world.detect,
     )
     model, base = load(
         str(folder),

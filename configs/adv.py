@@ -15,14 +15,17 @@ from configs.pieces import compose
 
 def get_config(pieces=""):
     c = default()
-    c.job = "matrix"  # train and judge methods | train: the game below, no judging | tiny_base
+    # matrix: train and judge methods | train: the game below, no judging | phase | tiny_base | copy_base
+    c.job = "matrix"
     c.seed = 0  # of the splits, and of a single run: adapters, order, samples by (step, problem, rollout)
     c.seeds = ()  # a population: one member a seed, all trained in one program; () is (seed,)
     c.base = "Qwen/Qwen3-0.6B"  # local folder, hub id, or "tiny" (the bundled base)
     c.dtype = "bfloat16"  # of weights, activations and KV cache; adapters are always float32
     c.mesh = (1, -1, 1)  # devices on (data, fsdp, tensor); -1 takes what is left
     c.thinking = True  # the thinking switch of chat templates that have one (Qwen3, Qwen3.5)
-    c.task = "math"  # the referee and its prompts: math | code | reasoning_gym | operators (the tiny world)
+    # The referee and its prompts: math | code | reasoning_gym | operators (the tiny world) | copy_world
+    c.task = "math"
+    c.copy_world.detect = 0.0  # of that task: share of the wrong drafts that carry a mark
     c.verify.workers = 2  # processes of the referee
     c.verify.allow_unsandboxed = False  # True: programs of task "code" run without a sandbox where none is
     c.methods = ("adv",)  # of job "matrix": see agon_jax/methods.py
@@ -52,7 +55,7 @@ def get_config(pieces=""):
 
     # Problems.
     # deepmath_hard | gsm8k | math500 | aime24 | aime25 | amc23 | codecontests_easy | jsonl |
-    # reasoning_gym | operators
+    # reasoning_gym | operators | copy_world
     c.data.source = "deepmath_hard"
     c.data.path = ""  # local copy; the file of "jsonl"; "leg_counting,chain_sum:500" for reasoning_gym
     c.data.question_field = "problem"  # of a JSONL row

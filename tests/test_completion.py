@@ -4,9 +4,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agon_jax.text.completion import Completion, parse
+from agon_jax.text.completion import parse
 
 OPEN, EMPTY = "<think>\n", "<think>\n\n</think>\n\n"  # what chat templates write ahead of the reply
+
+
+def visible(completion):
+    """All but the reasoning."""
+    return completion.summary, completion.answer, completion.well_formed
+
+
+@pytest.mark.parametrize(
+    "text, finished, prefill, reasoning",
+    [
+        ("<think>a <answer>9</answer> b</think> s <answer>7</answer>", True, "", "a 9 b"),
+        ("a\n</think>\ns\n<answer>7</answer>", True, OPEN, "a"),
+        ("s\n<answer>7</answer>", True, EMPTY, ""),
+        ("<think> a b", False, "", "a b"),  # cut while it reasoned: all of it is private
+        ("no tags at all", True, "", ""),
+    ],
+)
+def test_reasoning(text, finished, prefill, reasoning):
+    """What stands before the summary, nothing of the summary or the answer block."""
+    assert parse(text, finished, prefill).reasoning == reasoning
 
 
 @pytest.mark.parametrize(
@@ -27,7 +47,7 @@ OPEN, EMPTY = "<think>\n", "<think>\n\n</think>\n\n"  # what chat templates writ
     ],
 )  # fmt: skip
 def test_well_formed(text, prefill, summary, answer):
-    assert parse(text, True, prefill) == Completion(summary, answer, well_formed=True)
+    assert visible(parse(text, True, prefill)) == (summary, answer, True)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +87,7 @@ def test_well_formed(text, prefill, summary, answer):
     ],
 )
 def test_malformed(text, prefill, summary, answer):
-    assert parse(text, True, prefill) == Completion(summary, answer, well_formed=False)
+    assert visible(parse(text, True, prefill)) == (summary, answer, False)
 
 
 def test_an_empty_answer_is_not_a_missing_one():
@@ -86,7 +106,7 @@ def test_an_empty_answer_is_not_a_missing_one():
 )
 def test_cut_at_the_cap(text, prefill, summary):
     """Never well formed, never answered: paying for it would teach to write past the cap."""
-    assert parse(text, False, prefill) == Completion(summary, answer=None, well_formed=False)
+    assert visible(parse(text, False, prefill)) == (summary, None, False)
 
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")

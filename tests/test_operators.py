@@ -4,22 +4,16 @@ import random
 
 import pytest
 
+from agon_jax.base_maker import vocabulary
 from agon_jax.tasks import make_task
-from agon_jax.tasks.operators import (
-    SPLITS,
-    OperatorsTask,
-    World,
-    generate,
-    make_problem,
-    parse_problem,
-    split_of,
-)
+from agon_jax.tasks.generated import SPLITS, generate, split_of
+from agon_jax.tasks.operators import OperatorsTask, World, parse_problem
 from agon_jax.tasks.operators_traces import PHASES, Writer
 from agon_jax.text.completion import parse
-from agon_jax.tiny_base import ROLES, STOP, WORDS
+from agon_jax.tiny_base import WORDS
 
 WORLD, TASK = World(), OperatorsTask()
-PROBLEM = make_problem(WORLD, [45, 10, 8, 5], 42)
+PROBLEM = WORLD.problem(([45, 10, 8, 5], 42))
 
 
 def test_splits_are_disjoint():
@@ -32,7 +26,7 @@ def test_splits_are_disjoint():
     rng = random.Random(0)
     counts = dict.fromkeys(SPLITS, 0)
     for _ in range(2000):
-        counts[split_of(WORLD.draw(rng)[0])] += 1
+        counts[split_of(WORLD.key(WORLD.draw(rng)))] += 1
     assert abs(counts["train"] - 1600) < 90 and abs(counts["heldout"] - 200) < 60  # 5 sigma
 
 
@@ -68,7 +62,7 @@ def test_every_reference_solves_its_problem(operands):
 
 def test_every_solution_is_right():
     """10 - 2 - 3 + 3 = 10 - 2 + 3 - 3 = 8: a referee that compares with the reference pays one."""
-    problem = make_problem(WORLD, [10, 2, 3, 3], 8)
+    problem = WORLD.problem(([10, 2, 3, 3], 8))
     assert sorted(map(" ".join, WORLD.solutions([10, 2, 3, 3], 8))) == ["- + -", "- - +"]
     assert TASK.verify(problem, "- + -") and TASK.verify(problem, "- - +")
 
@@ -143,16 +137,16 @@ def test_traces(phase, challenger):
     """Well formed, on the train split, in the words of the tokenizer, the rival's outcome hidden."""
     rng = random.Random(0)
     writer = Writer(PHASES[phase])
-    vocabulary = {STOP, *ROLES, *WORDS, *map(str, range(100))}
+    tokens = set(vocabulary(WORDS))
     for _ in range(60):
         (message,), reply = writer.example(rng, challenger)
         text, _, attempt = message["content"].partition(" <attempt> ")
-        numbers, _ = parse_problem(text)
-        assert split_of(numbers) == "train"
+        numbers, target = parse_problem(text)
+        assert split_of(WORLD.key((numbers, target))) == "train"
         parsed = parse(reply, finished=True)
         assert parsed.well_formed and parsed.summary
         assert len(parsed.answer.split()) == len(numbers) - 1
-        assert set(message["content"].split()) | set(reply.split()) <= vocabulary
+        assert set(message["content"].split()) | set(reply.split()) <= tokens
         assert bool(attempt) == challenger
         if challenger:
             assert attempt.split()[-2:] == ["?", "</attempt>"]

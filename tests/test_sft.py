@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from agon_jax import models, setup, sft, sharding, tiny_base
+from agon_jax import base_maker, models, setup, sft, sharding, tiny_base
 from agon_jax.tasks.operators import World
 from agon_jax.tasks.operators_traces import PHASES, Writer
 from agon_jax.text.tokenizer import Tokenizer
@@ -41,9 +41,9 @@ def test_the_loss_counts_the_reply_and_its_stop_id_only(tokenizer):
 
 def test_a_few_steps_of_the_maker_learn_and_write_a_loadable_folder(tmp_path):
     lines = Console(record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
-    plans = [tiny_base.PhasePlan("mixed", 12, 4e-3)]
-    options = dict(batch_size=8, challenger_share=0.4, short_share=0.25, seed=0)
-    tiny_base.build(tmp_path, plans, **options, console=lines, mesh=mesh())
+    phase = tiny_base.make_phase("mixed", 12, 4e-3, challenger_share=0.4, short_share=0.25)
+    options = dict(batch_size=8, seed=0, console=lines, mesh=mesh())
+    base_maker.build(tmp_path, tiny_base.WORDS, tiny_base.SIZES, [phase], **options)
     loss = float(lines.export_text().split("last loss")[-1].split()[0])
     # a uniform guess over 118 ids costs ln 118 = 4.77; the format alone is learnt within a few steps
     assert loss < 3.5

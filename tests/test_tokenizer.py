@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Core
 
-from agon_jax import tiny_base
-from agon_jax.tasks.operators import World
+from agon_jax import base_maker, tiny_base
 from agon_jax.text.tokenizer import Tokenizer
 
 MESSAGES = [{"role": "user", "content": "45 10 = 55"}]
@@ -15,7 +14,7 @@ MESSAGES = [{"role": "user", "content": "45 10 = 55"}]
 
 @pytest.fixture
 def folder(tmp_path):
-    tiny_base.write_tokenizer(tmp_path, World())
+    base_maker.write_tokenizer(tmp_path, tiny_base.WORDS, tiny_base.SIZES)
     return tmp_path
 
 
@@ -192,7 +191,7 @@ def test_decode_drops_only_the_stop_id_that_ended_the_row(folder):
     ]  # fmt: skip
 
 
-PREFILLED = tiny_base.TEMPLATE.replace(
+PREFILLED = base_maker.TEMPLATE.replace(
     "<|assistant|>{% endif %}",
     "<|assistant|> {% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
 )

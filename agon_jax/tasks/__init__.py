@@ -9,11 +9,15 @@ from agon_jax.text.prompts import PromptSet
 from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
-TASKS = ("operators", "math", "code", "reasoning_gym")
+TASKS = ("operators", "copy_world", "math", "code", "reasoning_gym")
 
 
 class Task(Protocol):
-    """The referee of the game."""
+    """The referee of the game.
+
+    A task that can tell whether a challenger took the draft's answer unread has a further method,
+    `copied(completion) -> bool`.
+    """
 
     prompts: PromptSet
 
@@ -33,7 +37,7 @@ class Task(Protocol):
         """End the referee's own processes."""
 
 
-def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False) -> Task:
+def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False, detect: float = 0.0) -> Task:
     """The task called `name`.
 
     Args:
@@ -41,11 +45,16 @@ def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False) -
       workers: processes of the referee.
       allow_unsandboxed: run programs of task "code" without a sandbox where there is none: they can
         then do whatever the user can.
+      detect: of task "copy_world": share of wrong drafts that carry a mark.
     """
     if name == "operators":
         from agon_jax.tasks.operators import OperatorsTask
 
         return OperatorsTask()
+    if name == "copy_world":
+        from agon_jax.tasks.copy_world import CopyWorldTask
+
+        return CopyWorldTask(detect=detect)
     if name == "math":
         from agon_jax.tasks.math import MathTask
 

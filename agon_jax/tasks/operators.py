@@ -11,18 +11,17 @@ total) is hidden. The operators stay visible: they are the argument, and a reade
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from agon_jax.tasks.generated import content_hash
 from agon_jax.text import prompts
 from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
 OPERATORS = ("+", "-")
 HIDDEN = "?"
-SPLITS = {"train": (0, 80), "validation": (80, 90), "heldout": (90, 100)}  # per cent of the hash
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,21 +71,19 @@ class World:
             else:
                 return signs, total
 
+    def key(self, contents: tuple[list[int], int]) -> str:
+        """The numbers, not the target: one tuple lies in one split only."""
+        return " ".join(map(str, contents[0]))
+
+    def problem(self, contents: tuple[list[int], int]) -> Problem:
+        """The problem as text; the reference is its first solution."""
+        numbers, target = contents
+        text = f"{self.key(contents)} = {target}"
+        return Problem(content_hash(text), text, " ".join(self.solutions(numbers, target)[0]))
+
 
 def _step(total: int, sign: str, number: int) -> int:
     return total + number if sign == "+" else total - number
-
-
-def content_hash(numbers: list[int]) -> int:
-    """31-bit hash of the numbers (not the target), so that one tuple lies in one split only."""
-    digest = hashlib.blake2b(" ".join(map(str, numbers)).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def split_of(numbers: list[int]) -> str:
-    """The split that a tuple of numbers belongs to."""
-    percent = content_hash(numbers) % 100
-    return next(name for name, (low, high) in SPLITS.items() if low <= percent < high)
 
 
 def parse_problem(text: str) -> tuple[list[int], int]:
@@ -99,35 +96,6 @@ def parse_problem(text: str) -> tuple[list[int], int]:
     if len(numbers) < 2:
         raise ValueError(f"not a problem of the operators world: {text!r} (want '20 3 4 = 19')")
     return numbers, target
-
-
-def make_problem(world: World, numbers: list[int], target: int) -> Problem:
-    """The problem as text; the reference is its first solution."""
-    text = f"{' '.join(map(str, numbers))} = {target}"
-    uid = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
-    return Problem(uid=uid, text=text, reference=" ".join(world.solutions(numbers, target)[0]))
-
-
-def generate(world: World, split: str, count: int, seed: int) -> list[Problem]:
-    """`count` distinct problems of a split, the same for the same seed."""
-    return list(itertools.islice(_stream(world, split, seed), count))
-
-
-def _stream(world: World, split: str, seed: int) -> Iterator[Problem]:
-    rng = random.Random(f"{split}/{seed}")
-    seen: set[str] = set()
-    fruitless = 0
-    while fruitless < 100_000:
-        fruitless += 1
-        numbers, target = world.draw(rng)
-        if split_of(numbers) != split:
-            continue
-        problem = make_problem(world, numbers, target)
-        if problem.text not in seen:
-            seen.add(problem.text)
-            fruitless = 0
-            yield problem
-    raise ValueError(f"the world has no more than {len(seen)} problems in its {split} split")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from agon_jax.tasks.operators import OPERATORS, OperatorsTask, World, make_problem, split_of
+from agon_jax.tasks.generated import draw_from
+from agon_jax.tasks.operators import OPERATORS, OperatorsTask, World
 from agon_jax.text.prompts import Message
 
 
@@ -55,12 +56,9 @@ class Writer:
 
     def example(self, rng: random.Random, challenger: bool) -> tuple[list[Message], str]:
         """(messages of the prompt, reply) of one drafter or challenger."""
-        while True:
-            numbers, target = self.world.draw(rng)
-            if split_of(numbers) == "train":
-                break
+        numbers, target = draw_from(self.world, "train", rng)
         task = OperatorsTask(self.world)
-        problem = make_problem(self.world, numbers, target)
+        problem = self.world.problem((numbers, target))
         solver = _Solver(self, numbers, target, rng)
         if not challenger:
             thoughts, signs, derivation = solver.search(self._tries(rng))

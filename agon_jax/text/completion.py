@@ -19,11 +19,13 @@ class Completion:
       answer: text of the last answer block outside the reasoning, None without one.
       well_formed: exactly one `<think>...</think>` at the start, followed by exactly one
         `<answer>...</answer>` at the end. Answer tags mentioned inside the reasoning are text.
+      reasoning: what stands before the summary; never shown to a rival.
     """
 
     summary: str
     answer: str | None
     well_formed: bool
+    reasoning: str = ""
 
 
 def parse(text: str, finished: bool, prefill: str = "") -> Completion:
@@ -47,8 +49,9 @@ def parse(text: str, finished: bool, prefill: str = "") -> Completion:
 
     summary_end = next((t[1] for t in reply_tags if t[0] in ("<answer>", "<think>")), len(full))
     summary = _TAG.sub("", full[reply_start:summary_end]).strip() if closed else ""
+    reasoning = _TAG.sub("", full[:reply_start]).strip()
     if not finished:
-        return Completion(summary=summary, answer=None, well_formed=False)
+        return Completion(summary, answer=None, well_formed=False, reasoning=reasoning)
 
     well_formed = (
         len(opened) == len(closed) == 1
@@ -58,7 +61,7 @@ def parse(text: str, finished: bool, prefill: str = "") -> Completion:
         and not full[reply_tags[-1][2] :].strip()
     )
     answer = _last_answer(full, reply_tags[:reopened])
-    return Completion(summary=summary, answer=answer, well_formed=well_formed)
+    return Completion(summary, answer, well_formed, reasoning)
 
 
 def _last_answer(full: str, tags: list[tuple[str, int, int]]) -> str | None:
