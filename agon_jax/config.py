@@ -242,9 +242,9 @@ def check_field(config: ConfigDict, path: str) -> None:
 
 
 def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]:
-    """Fields of the game, those that define `method` in place of the config's own."""
-    fields = config.game.to_dict()
-    fields.pop("weights")
+    """Fields of the game, those that define `method` in place of the config's own; of `weights` those
+    alone in which it differs from the config."""
+    fields = config.game.to_dict() | {"weights": {}}
     return fields | dict(METHODS[method].game or {} if method else {})
 
 

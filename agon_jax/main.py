@@ -230,6 +230,12 @@ def _run(config, workdir: pathlib.Path) -> int:
             copy_base.run(config, workdir, display.console)
             return 0
         check_workdir(workdir, config)
+        if config.job == "phase":
+            from agon_jax import phase
+
+            claim(workdir, config)
+            phase.run(config, workdir, display)
+            return 0
         try:
             parts = setup.make_parts(config)
         except ValueError as error:

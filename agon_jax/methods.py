@@ -15,7 +15,8 @@ class Method:
 
     Attributes:
       name: for people.
-      game: the fields of games.agon.Agon that define its training; None trains nothing.
+      game: the fields of games.agon.Agon that define its training (of `weights`, those that differ
+        from the config's); None trains nothing.
       passes: stages of the answer that counts as its result.
       trained_as: the method whose adapters it answers with, when it trains none of its own.
     """
@@ -64,5 +65,8 @@ METHODS: dict[str, Method] = {
     "margin": Method("Margin", _pair(reward="margin"), 2),
     "fixed_roles": Method("Agon, fixed roles", _pair(rotate=False), 2),
     "tie_break": Method("Agon, tie-break", _pair(reward="tie_break"), 2),
+    # Of docs/copy_or_solve.md: other weights of the bonus, and pressure against copying without it.
+    "adv_half": Method("Agon, half the bonus", _pair(weights={"conversion": 0.5}), 2),
+    "adv_double": Method("Agon, twice the bonus", _pair(weights={"conversion": 2.0}), 2),
     "coop_floor": Method("Coop, floor on copying", _pair(reward="coop_floor"), 2),
 }

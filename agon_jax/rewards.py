@@ -72,6 +72,7 @@ def floor_on_copying(own: Outcome, rival: Outcome, weights: Weights) -> Array:
     return cooperative(own, rival, weights) + weights.solving * crowded * (1 - own.copied)
 
 
+CONVERTING = frozenset({"adv", "tie_break"})  # those that pay a bonus which copying cannot earn
 REWARDS: dict[str, Reward] = {
     "coop": cooperative,
     "adv": adversarial,

@@ -172,9 +172,10 @@ def _check_rows(config: ConfigDict, mesh: jax.sharding.Mesh) -> None:
 
 def make_game(config: ConfigDict, method: str | None = None) -> Agon:
     """The config's game, or the one that defines `method`."""
-    weights = config_lib.make(Weights, config.game.weights)
+    fields = config_lib.game_fields(config, method)
+    weights = Weights(**config.game.weights.to_dict() | fields.pop("weights"))
     return Agon(
-        **config_lib.game_fields(config, method),
+        **fields,
         weights=weights,
         advantage_std=config.grpo.advantage_std,
         mask_truncated=config.grpo.mask_truncated,

@@ -7,6 +7,7 @@ import numpy as np
 from agon_jax.actor import Stage
 from agon_jax.exchange import diagnose
 from agon_jax.games.agon import Agon, Round
+from agon_jax.rewards import CONVERTING
 
 
 def round_metrics(game: Agon, round_: Round, step: int) -> dict[str, float]:
@@ -55,5 +56,5 @@ def exchange_metrics(game: Agon, drafts: Stage, challenges: Stage, group: int) -
         challenges.outcome.correct.reshape(-1, group).astype(bool),
         copied=None if copied is None else copied.reshape(-1, group),
         correct_weight=game.weights.correct,
-        conversion_weight=game.weights.conversion if game.reward != "coop" else 0.0,
+        conversion_weight=game.weights.conversion if game.reward in CONVERTING else 0.0,
     )
