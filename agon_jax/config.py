@@ -255,15 +255,14 @@ def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
       ConfigError: the directory holds a run with another config; the message names the fields.
     """
     path = workdir / "config.json"
-    current = json.loads(json.dumps(config.to_dict()))
     if path.is_file():
         try:
-            stored = json.loads(path.read_text())
-        except json.JSONDecodeError:
+            before = ConfigDict(json.loads(path.read_text()))
+        except (json.JSONDecodeError, TypeError, ValueError):
             raise ConfigError(
                 f"--workdir={workdir}: its config.json is damaged; use another folder"
             ) from None
-        differing = sorted(_differences(stored, current))
+        differing = sorted(_differences(before, config))
         if differing:
             raise ConfigError(
                 f"--workdir={workdir} holds a run with another config (it differs in "
@@ -329,10 +328,9 @@ def _leaves(config: ConfigDict, prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _differences(stored: Any, current: Any, prefix: str = "") -> set[str]:
-    if isinstance(stored, dict) and isinstance(current, dict):
-        found = set()
-        for name in stored.keys() | current.keys():
-            found |= _differences(stored.get(name), current.get(name), f"{prefix}{name}.")
-        return found
-    return set() if stored == current else {prefix.rstrip(".")}
+def _differences(first: ConfigDict, second: ConfigDict) -> set[str]:
+    """Paths of the fields that differ. A field that one does not have, since its program had no such
+    field yet, has its default there."""
+    plain = lambda config: json.loads(json.dumps(dict(_leaves(config))))
+    usual, one, other = plain(default()), plain(first), plain(second)
+    return {path for path in one.keys() | other.keys() if (usual | one).get(path) != (usual | other).get(path)}

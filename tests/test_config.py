@@ -241,3 +241,16 @@ def test_help_names_the_usage(capsys):
     with pytest.raises(SystemExit) as stop:
         main_lib.main(["main", "--help"])
     assert stop.value.code == 0 and "--config=" in capsys.readouterr().out
+
+
+def test_a_run_of_a_program_without_some_field_resumes_where_that_field_has_its_default(tmp_path):
+    config = default()
+    claim(tmp_path, config)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    del stored["grpo"]["importance_cap"], stored["matrix"]
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    claim(tmp_path, config)  # as before
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    config.grpo.importance_cap = 2.0
+    with pytest.raises(ConfigError, match=r"it differs in grpo\.importance_cap"):
+        claim(tmp_path, config)
