@@ -1,6 +1,8 @@
 """Makes the five bases of the copy world (docs/copy_or_solve.md) and measures each.
 
-python -m agon_jax.main --config=configs/copy_base.py --workdir=runs/copy_base
+    python -m agon_jax.main --config=configs/copy_base.py --workdir=runs/copy_base
+
+Cost: COST.
 """
 
 from configs.copy_world import get_config as copy_world
@@ -10,10 +12,10 @@ def get_config():
     c = copy_world()
     c.job = "copy_base"
     c.copy_base.points = ("below", "lower", "inside", "upper", "above")  # a folder each
-    c.copy_base.solve_hard = (0.66, 0.58, 0.5, 0.41, 0.34)  # of the facts, as a challenger; sets p
-    c.copy_base.draft_hard = 0.16  # of the facts, as a drafter; sets q
-    c.copy_base.draft_slip = 0.9  # a fact that is hard in a draft is executed wrongly
-    c.copy_base.solve_slip = 0.5  # a fact that is hard for a challenger
+    c.copy_base.solve_hard = (0.42, 0.35, 0.3, 0.24, 0.19)  # of the facts, as a challenger; sets p
+    c.copy_base.draft_hard = 0.27  # of the facts, as a drafter; sets q
+    c.copy_base.draft_slip = 0.55  # a fact that is hard in a draft is executed wrongly
+    c.copy_base.solve_slip = 0.7  # a fact that is hard for a challenger
     c.copy_base.copy = 0.45  # of the challengers, whatever the draft: the urge to copy
     c.copy_base.challenger_share = 0.6  # rows whose prompt holds a rival's attempt
     c.copy_base.steps = 1000
