@@ -17,12 +17,13 @@ from agon_jax import base_maker, setup, sft, sharding
 from agon_jax.actor import Players
 from agon_jax.config import write_json
 from agon_jax.evaluate import answer
-from agon_jax.tasks.copy_world import AGREE, DIFFER, MARK, World
+from agon_jax.tasks.copy_world import AGREE, DIFFER, MARK, OWN, World
 from agon_jax.tasks.copy_world_traces import Knobs, Writer
 
-WORDS = (AGREE, DIFFER, MARK, *World().operators, *map(str, range(World().numbers)))
+_NUMBERS = range(World().numbers)
+WORDS = (AGREE, DIFFER, MARK, *World().operators, *map(str, _NUMBERS), *map(OWN.format, _NUMBERS))
 SIZES = {
-    "vocab_size": 48,
+    "vocab_size": 56,
     "hidden_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,

@@ -23,6 +23,7 @@ from agon_jax.verify.grade import Grade
 
 COPY = AGREE = "ok"  # as a first thought: the draft's number is taken unread
 DIFFER = "no"
+OWN = "#{}"  # a number in the notation of challengers
 MARK = "!"  # stands behind a wrong number where mistakes can be seen
 Fact = tuple[str, int]  # operator, operand
 Contents = tuple[int, str]  # start, operators

@@ -1,10 +1,12 @@
 """Synthetic replies of the copy world: what its bases are made of, and the knobs of a base.
 
-    <think> 19 4 22 8 </think> 8 <answer> 8 </answer>               a draft
-    <think> ok </think> 8 <answer> 8 </answer>                      a challenger copies the 8 it is shown
-    <think> 19 4 22 8 ok </think> 8 <answer> 8 </answer>            it solves and finds the same number
-    <think> 19 4 1 5 no 19 4 22 8 </think> 8 <answer> 8 </answer>   it finds another, and solves once more
+    <think> 0 2 1 1 </think> 1 <answer> 1 </answer>                          a draft
+    <think> ok </think> 1 <answer> 1 </answer>                               a challenger copies
+    <think> #0 #2 #1 #1 ok </think> 1 <answer> 1 </answer>                   it solves, finds the same
+    <think> #0 #2 #14 #15 no #0 #2 #1 #1 </think> 1 <answer> 1 </answer>     another, and solves once more
 
+A challenger works in a notation of its own: the roles share no skill, and neither can borrow from the
+other what it is right about.
 The comparison is what makes a pair stronger than its members: two that agree are seldom both wrong.
 """
 
@@ -13,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from collections.abc import Iterable
 
-from agon_jax.tasks.copy_world import AGREE, COPY, DIFFER, CopyWorldTask, Fact, World
+from agon_jax.tasks.copy_world import AGREE, COPY, DIFFER, OWN, CopyWorldTask, Fact, World
 from agon_jax.tasks.generated import draw_from
 from agon_jax.text.prompts import Message
 
@@ -58,18 +61,19 @@ class Writer:
         problem, task = self.world.problem(contents), CopyWorldTask(self.knobs.detect)
         draft = self.solve("draft", contents, rng)
         if not challenger:
-            return task.prompts.draft_messages(problem.text), _reply(draft, draft[-1])
-        shown = task.hide(problem, draft[-1], draft[-1])
+            return task.prompts.draft_messages(problem.text), _reply(map(str, draft), draft)
+        shown = task.hide(problem, str(draft[-1]), "")
         messages = task.prompts.challenge_messages(problem.text, shown)
         if rng.random() < self.knobs.copy:
-            return messages, _reply([COPY], draft[-1])
+            return messages, _reply([COPY], draft)
         own = self.solve("challenge", contents, rng)
         if own[-1] == draft[-1]:
-            return messages, _reply([*own, AGREE], own[-1])
+            return messages, _reply([*map(OWN.format, own), AGREE], own)
         again = self.solve("challenge", contents, rng)
-        return messages, _reply([*own, DIFFER, *again], again[-1])
+        thoughts = [*map(OWN.format, own), DIFFER, *map(OWN.format, again)]
+        return messages, _reply(thoughts, again)
 
-    def solve(self, role: str, contents: tuple[int, str], rng: random.Random) -> list[str]:
+    def solve(self, role: str, contents: tuple[int, str], rng: random.Random) -> list[int]:
         """The numbers that a role passes through; hard facts may go wrong."""
         hard, slip = self._hard[role]
 
@@ -77,7 +81,7 @@ class Writer:
             wrong = fact in hard and rng.random() < slip
             return (self.world.mistakes if wrong else self.world.facts)[fact]
 
-        return [str(number) for number in self.world.execute(contents, result)]
+        return self.world.execute(contents, result)
 
     @functools.cached_property
     def _hard(self) -> dict[str, tuple[frozenset[Fact], float]]:
@@ -87,5 +91,6 @@ class Writer:
         return {role: (self.world.hard(role, share), slip) for role, (share, slip) in by_role.items()}
 
 
-def _reply(thoughts: list[str], answer: str) -> str:
+def _reply(thoughts: Iterable[str], numbers: list[int]) -> str:
+    answer = str(numbers[-1])
     return " ".join(["<think>", *thoughts, "</think>", answer, "<answer>", answer, "</answer>"])
