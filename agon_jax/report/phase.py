@@ -43,7 +43,7 @@ def _bases(results: dict) -> str:
             2 * base["p"] + bonus * (1 - base["q"]) * base["v"] for bonus in (0, 0.5, 1, 2)
         ]
         rates = [f"{base[name]:.3f}" for name in ("q", "p", "v", "copy_wrong", "copy_right")]
-        ratio = f"{base['p'] / base['q']:.2f}"
+        ratio = f"{base['p'] / max(base['q'], 1e-9):.2f}"
         lines.append((point["name"], ratio, *rates, *(f"{payoff:.2f}" for payoff in payoffs)))
     columns = (
         "base", "p / q", "q", "p", "v", "copies wrong", "copies right", "copy pays", "solve pays, 0", "0.5",
