@@ -332,5 +332,6 @@ def _differences(first: ConfigDict, second: ConfigDict) -> set[str]:
     """Paths of the fields that differ. A field that one does not have, since its program had no such
     field yet, has its default there."""
     plain = lambda config: json.loads(json.dumps(dict(_leaves(config))))
-    usual, one, other = plain(default()), plain(first), plain(second)
-    return {path for path in one.keys() | other.keys() if (usual | one).get(path) != (usual | other).get(path)}
+    usual = plain(default())
+    one, other = usual | plain(first), usual | plain(second)
+    return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
