@@ -27,7 +27,7 @@ def measure(config, parts, method, steps):
 
     from agon_jax import setup
     from agon_jax.display import Display
-    from agon_jax.logs import read_metrics
+    from agon_jax.logs import member_folder, read_metrics
     from agon_jax.train import train
 
     class Clock(Display):
@@ -36,10 +36,9 @@ def measure(config, parts, method, steps):
 
     with tempfile.TemporaryDirectory() as folder:
         marks = [time.perf_counter()]
-        train(
-            config, parts, setup.make_game(config, method), pathlib.Path(folder), Clock(Console(quiet=True))
-        )
-        rows = read_metrics(pathlib.Path(folder) / "metrics.jsonl")
+        path, display = pathlib.Path(folder), Clock(Console(quiet=True))
+        train(config, parts, setup.make_game(config, method), (0,), path, display)
+        rows = read_metrics(member_folder(path, 0) / "metrics.jsonl")
     seconds = [after - before for before, after in itertools.pairwise(marks)]
     warm = slice(2, None)  # each role of a policy has been compiled by then
     per_step = statistics.median(seconds[warm])
