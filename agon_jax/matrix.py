@@ -51,8 +51,8 @@ class Unit:
 
 
 def seeds_of(config: ConfigDict, key: str) -> tuple[int, ...]:
-    """The seeds of a method."""
-    more = key in config.matrix.more_methods
+    """The seeds of a method: those of the one that it is trained as, so that they share checkpoints."""
+    more = (METHODS[key].trained_as or key) in config.matrix.more_methods
     return setup.seeds(config) + (tuple(config.matrix.more_seeds) if more else ())
 
 

@@ -61,7 +61,8 @@ def main() -> None:
     for size in (1, args.seeds):
         parts = setup.make_parts(config)  # anew, so that both compile
         times[size] = compiling, step = measure(config, parts, args.method, tuple(range(size)))
-        print(f"{size} seed(s): {step / size:.2f} s a step and seed, {compiling:.0f} s to compile", flush=True)
+        each = f"{step / size:.2f} s a step and seed"
+        print(f"{size} seed(s): {each}, {compiling:.0f} s to compile", flush=True)
     alone = args.seeds * (times[1][0] + length * times[1][1])
     together = times[args.seeds][0] + length * times[args.seeds][1]
     print(

@@ -41,6 +41,7 @@ def test_the_first_seeds_of_all_methods_come_before_more_seeds():
         ("zero_shot", (2,)), ("grpo", (2,)), ("adv", (2, 7)),
         ("adv", (8,)),
     ]  # fmt: skip
+    assert matrix.seeds_of(config, "grpo_cascade") == (0, 1, 2)  # as grpo, whose checkpoints it uses
     config.seeds = ()
     assert matrix.seeds_of(config, "grpo") == (0,)  # the config's own seed
 
