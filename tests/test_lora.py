@@ -80,3 +80,17 @@ def test_layers_do_not_share_their_draws(toy):
     first, second = (adapter[f"layers_{i}"]["self_attn"]["q_proj"] for i in range(2))
     assert np.abs(first["a"] - second["a"]).max() > 0.05
     assert np.abs(first["b"] - second["b"]).max() > 0.05
+
+
+def test_rows_take_turns_over_a_stack_without_an_index(toy):
+    """Row i under adapter i % 3, as with that index written out; blocks of rows (0, 0, 1, 1, 2, 2) or the
+    first adapter for all would differ in four rows of six."""
+    model, params = toy(num_layers=1)
+    stack = stack_adapters([init(key, params, 4, (".*",), noise=0.3) for key in range(3)])
+    tokens = np.random.default_rng(0).integers(0, 64, (6, 5))
+    apply = lambda **which: model.apply({"params": params, "lora": stack}, tokens, **which)
+    turns = apply(adapter=np.arange(6) % 3)
+    np.testing.assert_allclose(apply(), turns, atol=1e-4)
+    for other in (np.arange(6) // 2, np.zeros(6, int)):
+        differing = np.abs(apply(adapter=other) - turns).max(axis=(1, 2)) > 1e-2
+        assert differing.sum() == 4
