@@ -1,0 +1,22 @@
+"""Makes a tiny base for the families of reasoning_gym: who is who's grandmother?
+
+    python -m agon_jax.main --config=configs/gym_base.py --workdir=runs/gym_base
+
+TODO cost
+"""
+
+from agon_jax.config import default
+
+
+def get_config():
+    c = default()
+    c.job = "gym_base"
+    c.task, c.data.source, c.prompts = "reasoning_gym", "reasoning_gym", "terse"
+    c.data.path = "family_relationships:12000"
+    c.data.train, c.data.validation, c.data.heldout = 9000, 200, 800
+    c.gym_base.phases = ("skill", "noise")  # see agon_jax/tasks/gym_traces.py
+    c.gym_base.steps = (1800, 100)
+    c.gym_base.learning_rates = (4e-3, 1e-3)  # peak; warm-up, then cosine
+    c.gym_base.batch_size = 32
+    c.gym_base.challenger_share = 0.5  # rows whose prompt holds a rival's attempt
+    return c
