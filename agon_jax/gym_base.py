@@ -9,6 +9,7 @@ import pathlib
 import random
 from collections.abc import Sequence
 
+import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 
@@ -77,8 +78,10 @@ def make_phase(
     return base_maker.Phase(name, steps, learning_rate, draw)
 
 
-def run(config: ConfigDict, workdir: pathlib.Path, console: Console) -> None:
-    """The job `gym_base`: writes the folder to the work directory."""
+def run(
+    config: ConfigDict, workdir: pathlib.Path, console: Console, devices: Sequence[jax.Device] | None = None
+) -> None:
+    """The job `gym_base`, on all devices unless told: writes the folder to the work directory."""
     c, problems = config.gym_base, train_problems(config)
     plans = zip(c.phases, c.steps, c.learning_rates, strict=True)
     base_maker.build(
@@ -90,6 +93,6 @@ def run(config: ConfigDict, workdir: pathlib.Path, console: Console) -> None:
         marks=MARKS,
         seed=config.seed,
         console=console,
-        mesh=sharding.make_mesh(config.mesh),
+        mesh=sharding.make_mesh(config.mesh, devices),
     )
     console.print(f"Written to {workdir}")

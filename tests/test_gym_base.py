@@ -34,7 +34,6 @@ def small(**data):
     config = load_config(pathlib.Path("configs/matrix_gym.py"))
     config.data.path = "family_relationships:300"
     config.data.update(dict(train=200, validation=20, heldout=20) | data)
-    config.mesh = (1, 1, 1)
     return config
 
 
@@ -60,11 +59,11 @@ def test_walks_by_hand(first, second, walks, word):
 
 
 def test_a_walk_is_sound_only_if_the_story_holds_every_hop():
-    story = read(TEXT + ASK.format("John", "Zoe"))
-    assert story.sound("John parent Liam parent Zoe".split())
-    assert not story.sound("John parent Zoe".split())  # it ends rightly: by its end alone it would pass
-    assert not story.sound("John parent Liam parent Emma".split())
-    assert not story.sound("Mary parent Liam parent Zoe".split())
+    sound = lambda walk: read(TEXT + ASK.format("John", "Zoe")).sound(walk.split())
+    assert sound("John parent Liam parent Zoe")
+    assert not sound("John parent Zoe")  # it ends rightly: by its end alone it would pass
+    assert not sound("John parent Liam parent Emma")
+    assert not sound("Mary parent Liam parent Zoe")
 
 
 def test_other_texts_are_refused():
@@ -148,14 +147,15 @@ def test_a_few_steps_write_a_base_that_plays(tmp_path):
     the prompts of the matrix."""
     config = small()
     config.gym_base.update(dict(steps=(3, 2), batch_size=4))
+    config.mesh = (1, 1, 1)
     with open("/dev/null", "w") as nowhere:
-        gym_base.run(config, tmp_path, Console(file=nowhere))
+        gym_base.run(config, tmp_path, Console(file=nowhere), jax.devices()[:1])
     tokenizer = Tokenizer(tmp_path)
     unknown = base_maker.vocabulary(()).index("<unk>")
     ids = tokenizer.encode("Mary is married to John. They have children called Emma, Zoe and Jack.")
-    assert unknown not in ids and len(ids) == 17
+    assert unknown not in ids and len(ids) == 16
     config.base = str(tmp_path)
-    parts = setup.make_parts(config)
+    parts = setup.make_parts(config, jax.devices()[:1])
     game = setup.make_game(config, "adv")
     adapters = setup.make_population(config, parts.actor.base, game.policies, (0,))
     players = Players(adapters, (0,), game.policies)
