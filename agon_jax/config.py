@@ -122,9 +122,9 @@ def default() -> ConfigDict:
                 batch_size=64,
             ),
             gym_base=dict(
-                phases=("skill", "noise"),
-                steps=(1800, 100),
-                learning_rates=(4e-3, 1e-3),
+                phases=("read", "skill", "noise"),
+                steps=(1000, 500, 100),
+                learning_rates=(5e-3, 3e-3, 1e-3),
                 batch_size=32,
                 challenger_share=0.5,
             ),

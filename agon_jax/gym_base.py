@@ -1,6 +1,6 @@
 """Makes a tiny base for family_relationships of reasoning_gym: a 0.1M-parameter Qwen3.
 
-Two phases of supervised traces (see `tasks/gym_traces.py`): skill, then noise over it.
+Three phases of supervised traces (see `tasks/gym_traces.py`): reading, skill, and noise over it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rich.console import Console
 from agon_jax import base_maker, sft, sharding
 from agon_jax.data import load_splits
 from agon_jax.tasks import make_task
-from agon_jax.tasks.gym_traces import DATASET, HOPS, NO, OK, PHASES, RELATIONS, Writer
+from agon_jax.tasks.gym_traces import DATASET, HOPS, NO, OK, PHASES, READ, RELATIONS, Reader, Writer
 from agon_jax.types import Problem
 
 MARKS = ".,?"
 SIZES = {
     "vocab_size": 160,
     "hidden_size": 64,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 4,
     "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "num_key_value_heads": 4,
     "head_dim": 16,
     "intermediate_size": 128,
 }
@@ -69,8 +69,8 @@ def train_problems(config: ConfigDict) -> list[Problem]:
 def make_phase(
     name: str, steps: int, learning_rate: float, problems: Sequence[Problem], challenger_share: float
 ) -> base_maker.Phase:
-    """The phase of the traces called `name`, a key of PHASES, a share of them a challenger's."""
-    writer = Writer(PHASES[name], problems, frozenset(names()[0]))
+    """The phase called `name`, "read" or a key of PHASES; a share of the prompts is a challenger's."""
+    writer = Reader(problems) if name == READ else Writer(PHASES[name], problems, frozenset(names()[0]))
 
     def draw(rng: random.Random) -> sft.Example:
         return writer.example(rng, challenger=rng.random() < challenger_share)

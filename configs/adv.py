@@ -59,7 +59,9 @@ def get_config(pieces=""):
     # deepmath_hard | gsm8k | math500 | aime24 | aime25 | amc23 | codecontests_easy | jsonl |
     # reasoning_gym | operators | copy_world
     c.data.source = "deepmath_hard"
-    c.data.path = ""  # local copy; the file of "jsonl"; "leg_counting,chain_sum:500" for reasoning_gym
+    # local copy | the file of "jsonl" | for reasoning_gym "name:size?parameter=value&...", one or several:
+    # "leg_counting,chain_sum:500", "family_relationships:500?max_family_size=6"
+    c.data.path = ""
     c.data.question_field = "problem"  # of a JSONL row
     c.data.answer_field = "answer"  # of a JSONL row
     c.data.shares = (0.8, 0.1, 0.1)  # of a content hash: train, validation, held-out; rows never move

@@ -12,11 +12,11 @@ def get_config():
     c = default()
     c.job = "gym_base"
     c.task, c.data.source, c.prompts = "reasoning_gym", "reasoning_gym", "terse"
-    c.data.path = "family_relationships:12000"
+    c.data.path = "family_relationships:12000?max_family_size=6"
     c.data.train, c.data.validation, c.data.heldout = 9000, 200, 800
-    c.gym_base.phases = ("skill", "noise")  # see agon_jax/tasks/gym_traces.py
-    c.gym_base.steps = (1800, 100)
-    c.gym_base.learning_rates = (4e-3, 1e-3)  # peak; warm-up, then cosine
+    c.gym_base.phases = ("read", "skill", "noise")  # see agon_jax/tasks/gym_traces.py
+    c.gym_base.steps = (1000, 500, 100)
+    c.gym_base.learning_rates = (5e-3, 3e-3, 1e-3)  # peak; warm-up, then cosine
     c.gym_base.batch_size = 32
     c.gym_base.challenger_share = 0.5  # rows whose prompt holds a rival's attempt
     return c

@@ -32,7 +32,7 @@ PERFECT = Phase(solve=1, repair=1, wish=0, trust=0, draft_solve=1, ignore=0, cop
 
 def small(**data):
     config = load_config(pathlib.Path("configs/matrix_gym.py"))
-    config.data.path = "family_relationships:300"
+    config.data.path = "family_relationships:300?max_family_size=6"
     config.data.update(dict(train=200, validation=20, heldout=20) | data)
     return config
 

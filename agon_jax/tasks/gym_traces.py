@@ -24,6 +24,7 @@ from agon_jax.types import Problem
 DATASET = "family_relationships"
 CHILD, PARENT, SPOUSE = HOPS = ("child", "parent", "spouse")  # "Zoe child Liam": Zoe is a child of Liam
 OK, NO = "ok", "no"
+READ = "read"  # the phase of `Reader`; those of `Writer` are in PHASES
 # (hops from the first person to the second) -> (the word for a woman, for a man). These are all relations
 # in families of up to eight.
 RELATIONS: dict[tuple[str, ...], tuple[str, str]] = {
@@ -137,6 +138,31 @@ PHASES = {
     "skill": Phase(0.4, 0.7, 0.2, 0.1, 0.2, 0.3, 0.1, 0.9, 0.05),
     "noise": Phase(0.05, 0.05, 0.5, 0.7, 0.05, 0.5, 0.25, 0.2, 0.25),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """Writes replies that wander through the story: nothing but hops, so that reading is learnt first."""
+
+    problems: Sequence[Problem]
+    hops: int = 10
+
+    def example(self, rng: random.Random, challenger: bool) -> tuple[list[Message], str]:
+        """(messages of the prompt, reply); a challenger is shown another way through the story."""
+        problem = rng.choice(self.problems)
+        story = read(problem.text)
+        reply = " ".join(["<think>", *self._wander(story, rng, self.hops)])
+        if not challenger:
+            return TERSE.draft_messages(problem.text), reply
+        shown = " ".join(self._wander(story, rng, 2))
+        return TERSE.challenge_messages(problem.text, shown), reply
+
+    def _wander(self, story: Story, rng: random.Random, hops: int) -> Walk:
+        walk = [story.first]
+        for _ in range(hops):
+            hop = rng.choice([hop for hop in HOPS if story.hops.get((walk[-1], hop))])
+            walk += [hop, rng.choice(story.hops[walk[-1], hop])]
+        return walk
 
 
 @dataclasses.dataclass(frozen=True)
