@@ -90,6 +90,7 @@ def run(
         SIZES,
         [make_phase(*plan, problems, c.challenger_share) for plan in plans],
         batch_size=c.batch_size,
+        bucket=24,  # two widths, 72 and 96, hold every example: each is compiled once a phase
         marks=MARKS,
         seed=config.seed,
         console=console,

@@ -16,7 +16,7 @@ from agon_jax.data import load_splits
 from agon_jax.games import agon
 from agon_jax.main import load_config
 from agon_jax.tasks import make_task
-from agon_jax.tasks.gym_traces import PHASES, Phase, Writer, answer_of, read, relation
+from agon_jax.tasks.gym_traces import PHASES, Phase, Reader, Writer, answer_of, read, relation
 from agon_jax.text.completion import parse
 from agon_jax.text.tokenizer import Tokenizer
 from agon_jax.types import Problem
@@ -112,6 +112,36 @@ def test_traces_are_well_formed_short_and_in_the_words_of_the_tokenizer(problems
         assert len(reply.split()) + 1 <= 24  # with the stop id: sampling.max_new_tokens
         assert message["content"].startswith("<attempt> ") is challenger
         assert "[hidden]" not in message["content"]  # a write-up holds no word of an answer
+
+
+@pytest.mark.parametrize("challenger, shown", [(False, 0), (True, 5)])
+def test_reading_is_twelve_hops_that_the_story_holds(problems, challenger, shown):
+    """And, shown to a challenger, two more: three people, two hops."""
+    rng = random.Random(0)
+    for _ in range(50):
+        (message,), reply = Reader(problems).example(rng, challenger)
+        attempt, _, text = message["content"].rpartition(" </attempt> ")
+        story, (think, *walk) = read(text), reply.split()
+        assert think == "<think>" and len(walk) == 25 and walk[0] == story.first
+        assert all(
+            b in story.hops[a, hop] for a, hop, b in zip(walk[::2], walk[1::2], walk[2::2], strict=False)
+        )
+        assert len(attempt.split()[1:]) == shown
+
+
+def test_every_word_has_one_token():
+    words = base_maker.vocabulary(gym_base.words())
+    assert len(set(words)) == len(words) <= gym_base.SIZES["vocab_size"]
+
+
+def test_terse_prompts_are_the_bare_problem_whatever_the_task():
+    for name in ("math", "reasoning_gym"):
+        task = make_task(name, prompts="terse")
+        assert task.prompts.draft_messages("P") == [{"role": "user", "content": "P"}]
+        assert "Solve the problem." in make_task(name).prompts.plain  # another one's stay as they are
+        task.close()
+    with pytest.raises(ValueError, match="unknown prompts 'short': use task, terse"):
+        make_task("math", prompts="short")
 
 
 def test_a_perfect_writer_is_right_at_once(problems):

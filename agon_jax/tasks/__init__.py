@@ -57,9 +57,9 @@ def make_task(
         then do whatever the user can.
       detect: of task "copy_world": share of wrong drafts that carry a mark.
     """
-    task = _make(name, workers, allow_unsandboxed, detect)
     if prompts not in PROMPTS:
         raise ValueError(f"unknown prompts {prompts!r}: use {', '.join(PROMPTS)}")
+    task = _make(name, workers, allow_unsandboxed, detect)
     if prompts == "terse":
         task.prompts = TERSE
     return task

@@ -145,7 +145,7 @@ class Reader:
     """Writes replies that wander through the story: nothing but hops, so that reading is learnt first."""
 
     problems: Sequence[Problem]
-    hops: int = 10
+    hops: int = 12
 
     def example(self, rng: random.Random, challenger: bool) -> tuple[list[Message], str]:
         """(messages of the prompt, reply); a challenger is shown another way through the story."""
