@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import random
+import re
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
@@ -67,23 +68,30 @@ def vocabulary(words: Sequence[str]) -> list[str]:
     return [PAD, STOP, *ROLES, *FORMAT, *words]
 
 
-def write_tokenizer(folder: pathlib.Path, words: Sequence[str], sizes: dict[str, int]) -> None:
+def write_tokenizer(
+    folder: pathlib.Path, words: Sequence[str], sizes: dict[str, int], marks: str = ""
+) -> None:
     """A word-level tokenizer with a chat template, and the two configs beside it.
 
     Args:
       folder: exists.
       words: of the world, one token each.
       sizes: fields of config.json that say how large the model is.
+      marks: characters that are words of their own wherever they stand (`Mary.` is two words).
     """
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, Regex
     from tokenizers import Tokenizer as Core
     from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.pre_tokenizers import Sequence as InTurn
+    from tokenizers.pre_tokenizers import Split, WhitespaceSplit
     from transformers import PreTrainedTokenizerFast
 
     tokens = vocabulary(words)
     core = Core(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
     core.pre_tokenizer = WhitespaceSplit()
+    if marks:
+        split = Split(Regex(f"[{re.escape(marks)}]"), "isolated")
+        core.pre_tokenizer = InTurn([WhitespaceSplit(), split])
     core.add_special_tokens([AddedToken(token, special=True) for token in (PAD, STOP, *ROLES)])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -127,6 +135,7 @@ def build(
     *,
     batch_size: int,
     bucket: int = 12,
+    marks: str = "",
     seed: int,
     console: Console,
     mesh: jax.sharding.Mesh,
@@ -135,7 +144,7 @@ def build(
 
     Args:
       out: folder to write.
-      words, sizes: see `write_tokenizer`.
+      words, sizes, marks: see `write_tokenizer`.
       phases: what is learnt, in order.
       batch_size, bucket: rows of a step; their width is a multiple of the bucket.
       seed: of init and data.
@@ -143,7 +152,7 @@ def build(
       mesh: rows are split over it.
     """
     out.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(out, words, sizes)
+    write_tokenizer(out, words, sizes, marks)
     tokenizer = Tokenizer(out)
     model = Decoder(from_hf(_CONFIG | sizes), dtype=jnp.float32, num_ids=tokenizer.num_ids)
     params = jax.device_put(initial_params(model, seed), sharding.replicated(mesh))

@@ -19,9 +19,9 @@ from agon_jax.grpo import ADVANTAGE_VARIANCES, AGGREGATIONS, IMPORTANCE_LEVELS, 
 from agon_jax.methods import METHODS
 from agon_jax.rewards import REWARDS
 from agon_jax.sources import SOURCES
-from agon_jax.tasks import TASKS
+from agon_jax.tasks import PROMPTS, TASKS
 
-JOBS = ("train", "matrix", "phase", "tiny_base", "copy_base")
+JOBS = ("train", "matrix", "phase", "tiny_base", "copy_base", "gym_base")
 
 
 class ConfigError(ValueError):
@@ -39,6 +39,7 @@ def default() -> ConfigDict:
             dtype="float32",
             mesh=(-1, 1, 1),
             task="operators",
+            prompts="task",
             copy_world=dict(detect=0.0),
             verify=dict(workers=2, allow_unsandboxed=False),
             methods=("grpo", "adv"),
@@ -119,6 +120,13 @@ def default() -> ConfigDict:
                 steps=1000,
                 learning_rate=5e-3,
                 batch_size=64,
+            ),
+            gym_base=dict(
+                phases=("read", "skill", "noise"),
+                steps=(500, 300, 60),
+                learning_rates=(5e-3, 3e-3, 1e-3),
+                batch_size=32,
+                challenger_share=0.5,
             ),
         )
     )
@@ -204,6 +212,7 @@ _CHOICES = {
     "job": JOBS,
     "dtype": ("float32", "bfloat16"),
     "task": TASKS,
+    "prompts": PROMPTS,
     "data.source": ("operators", "copy_world", "jsonl", "reasoning_gym", *SOURCES),
     "game.reward": tuple(REWARDS),
     "game.opponent": ("paired", "shared"),
@@ -223,6 +232,7 @@ _POSITIVE = (
     "log.checkpoint_every", "log.transcripts_every",
     "tiny_base.steps", "tiny_base.learning_rates", "tiny_base.batch_size",
     "copy_base.steps", "copy_base.learning_rate", "copy_base.batch_size",
+    "gym_base.steps", "gym_base.learning_rates", "gym_base.batch_size",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "lora.noise", "game.weights.correct", "game.weights.format", "game.weights.conversion",

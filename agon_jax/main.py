@@ -229,6 +229,14 @@ def _run(config, workdir: pathlib.Path) -> int:
 
             copy_base.run(config, workdir, display.console)
             return 0
+        if config.job == "gym_base":
+            from agon_jax import gym_base
+
+            try:
+                gym_base.run(config, workdir, display.console)
+            except ValueError as error:
+                raise ConfigError(_one_line(error)) from error
+            return 0
         check_workdir(workdir, config)
         if config.job == "phase":
             from agon_jax import phase

@@ -69,6 +69,7 @@ def make_parts(config: ConfigDict, devices: Sequence[jax.Device] | None = None) 
     tokenizer = Tokenizer(folder, embedding_rows=rows)
     task = make_task(
         config.task,
+        prompts=config.prompts,
         workers=config.verify.workers,
         allow_unsandboxed=config.verify.allow_unsandboxed,
         detect=config.copy_world.detect,

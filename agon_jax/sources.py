@@ -58,7 +58,8 @@ def rows_of(name: str, path: str, *, question_field: str, answer_field: str, tas
     Args:
       name: a key of SOURCES, "jsonl" or "reasoning_gym".
       path: local file or folder in place of the hub; the file of "jsonl"; for "reasoning_gym" the
-        names of its datasets and the number of problems of each, `leg_counting,basic_arithmetic:500`.
+        names of its datasets, the number of problems of each and its parameters,
+        `leg_counting,basic_arithmetic:500` or `family_relationships:500?max_family_size=6`.
       question_field, answer_field: of "jsonl".
       task: of the config; a source's references only suit its own task.
 
@@ -228,20 +229,52 @@ def _reasoning_gym(path: str) -> Iterator[Row]:
         raise ValueError(
             "data.source='reasoning_gym' needs the package reasoning-gym (pip install reasoning-gym)"
         ) from None
-    names, _, count = path.partition(":")
-    if not names or (count and not count.isdigit()):
-        raise ValueError(
-            f"data.path={path!r}: for reasoning_gym name its datasets and how many problems of each, as "
-            "'leg_counting,basic_arithmetic:500'"
-        )
-    for name in filter(None, map(str.strip, names.split(","))):
+    known, entries_of = reasoning_gym.factory.DATASETS, reasoning_gym.create_dataset
+    for name, size, options in _gym_datasets(path):
+        if name not in known:
+            raise ValueError(f"data.path={path!r}: reasoning_gym has no dataset {name!r}")
+        fields = {field.name for field in dataclasses.fields(known[name][1])} - {"seed", "size"}
+        if unknown := sorted(options.keys() - fields):
+            raise ValueError(
+                f"data.path={path!r}: {name} has no parameter {unknown[0]!r}; it has "
+                f"{', '.join(sorted(fields))}"
+            )
         try:
-            entries = reasoning_gym.create_dataset(name, size=int(count or 1000), seed=0)
-        except ValueError as error:
-            raise ValueError(f"data.path={path!r}: reasoning_gym has no dataset {name!r} ({error})") from None
+            entries = entries_of(name, size=size, seed=0, **options)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ValueError(f"data.path={path!r}: {name} does not take these values ({error})") from None
         for number, entry in enumerate(entries, start=1):
             entry = json.loads(json.dumps(entry, default=str))
             yield Row(f"{name}:{number}", entry["question"], json.dumps({"dataset": name, "entry": entry}))
+
+
+_GYM_DATASET = re.compile(r"(\w+)(?::(\d+))?(?:\?(\w+=[^&=]+(?:&\w+=[^&=]+)*))?")
+
+
+def _gym_datasets(path: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """(name, size, parameters) of each dataset that a path names. One without a size has that of the next
+    with one, 1000 if there is none."""
+    found, size = [], 1000
+    for text in reversed(path.split(",")):
+        match = _GYM_DATASET.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(
+                f"data.path={path!r}: {text.strip()!r} is no dataset of reasoning_gym; name them as in "
+                "'leg_counting,basic_arithmetic:500' or 'family_relationships:500?max_family_size=6'"
+            )
+        name, own, options = match.groups()
+        size = int(own or size)
+        pairs = [pair.split("=") for pair in (options or "").split("&") if pair]
+        found.append((name, size, {key: _value(value) for key, value in pairs}))
+    return found[::-1]
+
+
+def _value(text: str) -> Any:
+    """`6`, `0.5`, `true`; anything else is a word."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 SOURCES: dict[str, Source] = {

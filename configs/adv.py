@@ -15,7 +15,8 @@ from configs.pieces import compose
 
 def get_config(pieces=""):
     c = default()
-    # matrix: train and judge methods | train: the game below, no judging | phase | tiny_base | copy_base
+    # matrix: train and judge methods | train: the game below, no judging | phase | tiny_base | copy_base |
+    # gym_base
     c.job = "matrix"
     c.seed = 0  # of the splits, and of a single run: adapters, order, samples by (step, problem, rollout)
     c.seeds = ()  # a population: one member a seed, all trained in one program; () is (seed,)
@@ -25,6 +26,7 @@ def get_config(pieces=""):
     c.thinking = True  # the thinking switch of chat templates that have one (Qwen3, Qwen3.5)
     # The referee and its prompts: math | code | reasoning_gym | operators (the tiny world) | copy_world
     c.task = "math"
+    c.prompts = "task"  # the task's own | terse: the bare problem, for a base that was made for the task
     c.copy_world.detect = 0.0  # of that task: share of the wrong drafts that carry a mark
     c.verify.workers = 2  # processes of the referee
     c.verify.allow_unsandboxed = False  # True: programs of task "code" run without a sandbox where none is
@@ -57,7 +59,9 @@ def get_config(pieces=""):
     # deepmath_hard | gsm8k | math500 | aime24 | aime25 | amc23 | codecontests_easy | jsonl |
     # reasoning_gym | operators | copy_world
     c.data.source = "deepmath_hard"
-    c.data.path = ""  # local copy; the file of "jsonl"; "leg_counting,chain_sum:500" for reasoning_gym
+    # local copy | the file of "jsonl" | for reasoning_gym "name:size?parameter=value&...", one or several:
+    # "leg_counting,chain_sum:500", "family_relationships:500?max_family_size=6"
+    c.data.path = ""
     c.data.question_field = "problem"  # of a JSONL row
     c.data.answer_field = "answer"  # of a JSONL row
     c.data.shares = (0.8, 0.1, 0.1)  # of a content hash: train, validation, held-out; rows never move

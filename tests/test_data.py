@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from agon_jax.data import NAMES, load_splits, normalised, stream
+from agon_jax.sources import rows_of
 from agon_jax.types import Problem
 
 
@@ -272,6 +273,42 @@ def test_reasoning_gym_and_its_own_scorers():
     assert [g.correct for g in wrong] == [False] * 5
     with pytest.raises(ValueError, match="no dataset 'leg_countin'"):
         load("leg_countin", source="reasoning_gym", task="reasoning_gym")
+
+
+@pytest.mark.parametrize("path, sizes", [
+    ("leg_counting", {"leg_counting": 1000}),
+    ("leg_counting,chain_sum:30", {"leg_counting": 30, "chain_sum": 30}),
+    ("leg_counting:20, chain_sum:30", {"leg_counting": 20, "chain_sum": 30}),
+    ("leg_counting:20?max_animals=3&min_animals=3,chain_sum", {"leg_counting": 20, "chain_sum": 1000}),
+])  # fmt: skip
+def test_datasets_of_reasoning_gym_and_their_sizes(path, sizes):
+    """A dataset without a size has that of the next with one."""
+    fields = dict(question_field="", answer_field="", task="reasoning_gym")
+    rows = list(rows_of("reasoning_gym", path, **fields))
+    found = [row.where.partition(":")[0] for row in rows]
+    assert {name: found.count(name) for name in found} == sizes
+
+
+def test_parameters_of_reasoning_gym():
+    """Three animals are two commas; without the parameters there are up to ten."""
+    fields = dict(question_field="", answer_field="", task="reasoning_gym")
+    rows = lambda path: rows_of("reasoning_gym", path, **fields)
+    commas = lambda path: {row.question.partition("you have ")[2].count(",") for row in rows(path)}
+    assert commas("leg_counting:30?min_animals=3&max_animals=3") == {2} < commas("leg_counting:30")
+
+
+@pytest.mark.parametrize("path, why", [
+    ("leg_counting?animals=3", "leg_counting has no parameter 'animals'; it has max_animals, max_inst"),
+    ("leg_counting?seed=3", "no parameter 'seed'"),
+    ("leg_counting?max_animals=0", r"leg_counting does not take these values \("),
+    ("leg_counting?max_animals=many", r"does not take these values \("),
+    ("leg_counting?max_animals", r"'leg_counting\?max_animals' is no dataset of reasoning_gym; name them as"),
+    ("leg_counting:x", "'leg_counting:x' is no dataset"),
+    ("", "'' is no dataset"),
+])  # fmt: skip
+def test_wrong_paths_of_reasoning_gym_say_what_is_wrong(path, why):
+    with pytest.raises(ValueError, match=why):
+        load(path, source="reasoning_gym", task="reasoning_gym")
 
 
 def test_a_source_of_another_schema_names_the_missing_column(tmp_path):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from agon_jax.text.prompts import PromptSet
+from agon_jax.text.prompts import TERSE, PromptSet
 from agon_jax.types import Problem, Progress
 from agon_jax.verify.grade import Grade
 
 TASKS = ("operators", "copy_world", "math", "code", "reasoning_gym")
+PROMPTS = ("task", "terse")
 
 
 class Task(Protocol):
@@ -37,16 +38,34 @@ class Task(Protocol):
         """End the referee's own processes."""
 
 
-def make_task(name: str, *, workers: int = 2, allow_unsandboxed: bool = False, detect: float = 0.0) -> Task:
+def make_task(
+    name: str,
+    *,
+    prompts: str = "task",
+    workers: int = 2,
+    allow_unsandboxed: bool = False,
+    detect: float = 0.0,
+) -> Task:
     """The task called `name`.
 
     Args:
       name: one of TASKS.
+      prompts: one of PROMPTS: the task's own, or `terse`, the bare problem and attempt, for a base that
+        was made for the task.
       workers: processes of the referee.
       allow_unsandboxed: run programs of task "code" without a sandbox where there is none: they can
         then do whatever the user can.
       detect: of task "copy_world": share of wrong drafts that carry a mark.
     """
+    if prompts not in PROMPTS:
+        raise ValueError(f"unknown prompts {prompts!r}: use {', '.join(PROMPTS)}")
+    task = _make(name, workers, allow_unsandboxed, detect)
+    if prompts == "terse":
+        task.prompts = TERSE
+    return task
+
+
+def _make(name: str, workers: int, allow_unsandboxed: bool, detect: float) -> Task:
     if name == "operators":
         from agon_jax.tasks.operators import OperatorsTask
 

@@ -94,7 +94,7 @@ class CopyWorldTask:
     """
 
     detect: float = 0.0
-    prompts: prompts.PromptSet = prompts.COPY_WORLD
+    prompts: prompts.PromptSet = prompts.TERSE
 
     def grade(
         self, problems: Sequence[Problem], answers: Sequence[str | None], progress: Progress | None = None

@@ -37,8 +37,9 @@ class PromptSet:
 
 OPERATORS = PromptSet(system=None, plain="{problem}", challenge="{problem} <attempt> {attempt} </attempt>")
 
-# The problem stands last: a solver's distance to it is the same in both roles, and so are its weights.
-COPY_WORLD = PromptSet(system=None, plain="{problem}", challenge="<attempt> {attempt} </attempt> {problem}")
+# For bases that know their task without being told. The problem stands last: a solver's distance to it
+# is the same in both roles, and so are its weights.
+TERSE = PromptSet(system=None, plain="{problem}", challenge="<attempt> {attempt} </attempt> {problem}")
 
 _FORMAT = (
     "Reason privately inside <think> and </think>. After </think>, write up the solution: the key "
