@@ -53,6 +53,7 @@ def default() -> ConfigDict:
                 exchange=True,
                 opponent="paired",
                 rotate=True,
+                learn_drafts=True,
                 reward="adv",
                 weights=dict(
                     correct=2.0, format=0.5, conversion=1.0, length=0.5, solving=1.0, copy_ceiling=0.8

@@ -46,6 +46,7 @@ def get_config(pieces=""):
     c.game.challenge = True  # a second stream; False: plain GRPO
     c.game.exchange = True  # the second stream reads the draft's summary; False: the plain prompt
     c.game.opponent = "paired"  # a challenger is compared with its own draft | shared: its group's first
+    c.game.learn_drafts = True  # False: drafts are made and read, but not learnt from (a control)
     c.game.rotate = True  # swap the roles at every step; False: policy A always drafts
     c.game.reward = "adv"  # of challengers: coop | adv | margin | tie_break | coop_floor
     c.game.weights.correct = 2.0  # [2nd]

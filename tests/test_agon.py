@@ -254,6 +254,16 @@ def test_without_exchange_the_second_stream_has_the_plain_prompt_and_other_sampl
     assert drafts.texts != challenges.texts
 
 
+def test_drafts_that_are_not_learnt_from_leave_their_policy_without_an_active_row(parts):
+    learn = play(parts, GAME)
+    round_ = play(parts, dataclasses.replace(GAME, learn_drafts=False))
+    assert round_.drafts.stage.texts == learn.drafts.stage.texts
+    assert round_.challenges.stage.texts == learn.challenges.stage.texts  # they are read all the same
+    np.testing.assert_array_equal(round_.challenges.active, learn.challenges.active)
+    batch = agon.to_batch(GAME, [round_], (24,))
+    assert not batch.active[0].any()  # policy 0 drafts at step 0: left as it is by the update
+
+
 def test_a_shared_opponent_leaves_no_trace_in_the_advantages(parts):
     """Identity (i): the bonus is the same multiple of c for a whole group, so that adv equals coop; with
     paired opponents it does not."""

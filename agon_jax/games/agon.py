@@ -40,6 +40,8 @@ class Agon:
       opponent: whose outcome a challenger's reward is compared with: the draft of its own number
         ("paired"), or the first draft of its group ("shared").
       rotate: swap the roles at every step; otherwise policy 0 always drafts.
+      learn_drafts: False: drafts are made and read, and nothing is learnt from them (a control that
+        holds the drafts' skill still).
       reward: of the challengers, a key of rewards.REWARDS.
       weights: of the reward's terms.
       advantage_std: what advantages are divided by, a key of grpo.ADVANTAGE_VARIANCES.
@@ -52,6 +54,7 @@ class Agon:
     exchange: bool = True
     opponent: str = "paired"
     rotate: bool = True
+    learn_drafts: bool = True
     reward: str = "adv"
     weights: Weights = Weights()
     advantage_std: str = "population"
@@ -180,10 +183,12 @@ def play(
         challenges = draft(actor, players, challenger, flat, size, sampling, step=step, stage=CHALLENGE)
     rounds = []
     for first, second in zip(drafts.split(len(problems)), challenges.split(len(problems)), strict=True):
-        own = cooperative(first.outcome, None, game.weights)
+        drafts_paid = _pay(game, first, cooperative(first.outcome, None, game.weights), size)
+        if not game.learn_drafts:
+            drafts_paid = dataclasses.replace(drafts_paid, active=np.zeros_like(drafts_paid.active))
         rival = first.outcome if game.opponent == "paired" else _shared(first.outcome, size)
         rewards = REWARDS[game.reward](second.outcome, rival, game.weights)
-        rounds.append(Round(_pay(game, first, own, size), _pay(game, second, rewards, size)))
+        rounds.append(Round(drafts_paid, _pay(game, second, rewards, size)))
     return rounds
 
 
