@@ -316,16 +316,28 @@ def test_the_base_stays_unbatched_under_vmap():
     assert "tensor<2x24x4xf32>" in text
 
 
+# Equal gradients are compared by plain steps: Adam divides by a gradient's size, so that one element that is
+# nearly 0 turns its rounding into a step of its own.
+SGD = optax.sgd(1.0)
+
+
+def assert_moved(before, after):
+    """By far more than any tolerance here, or the comparison says nothing."""
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), before, after)
+    assert max(jax.tree.leaves(moved)) > 1e-2
+
+
 @pytest.mark.parametrize("parts", [2, 8])
 def test_microbatches_change_nothing_but_memory(parts):
     base, adapters = fresh()
     results = []
     for microbatches in (1, parts):
         objective = Objective(kl_weight=0.1, microbatches=microbatches)
-        state = init_state(jax.tree.map(jnp.copy, adapters), optimizer())
-        state, metrics = make_update(MODEL, optimizer(), objective)(state, base, random_batch())
+        state = init_state(jax.tree.map(jnp.copy, adapters), SGD)
+        state, metrics = make_update(MODEL, SGD, objective)(state, base, random_batch())
         results.append(jax.tree.map(np.asarray, (state.adapters, metrics)))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *results)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), *results)
+    assert_moved(adapters, results[0][0])
 
 
 def test_a_fully_padded_row_changes_nothing():
@@ -335,11 +347,12 @@ def test_a_fully_padded_row_changes_nothing():
     pad = lambda x: np.concatenate([x, np.zeros_like(x)], axis=1)
     results = []
     for rows in (batch, jax.tree.map(pad, batch)):
-        state = init_state(jax.tree.map(jnp.copy, adapters), optimizer())
-        state, metrics = make_update(MODEL, optimizer(), Objective())(state, base, rows)
+        state = init_state(jax.tree.map(jnp.copy, adapters), SGD)
+        state, metrics = make_update(MODEL, SGD, Objective())(state, base, rows)
         metrics.pop("active_rows")
         results.append(jax.tree.map(np.asarray, (state.adapters, metrics)))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), *results)
+    assert_moved(adapters, results[0][0])
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(results))
 
 
@@ -352,14 +365,13 @@ def test_three_steps_on_a_mesh_equal_one_device():
         sharded = jax.tree_util.tree_map_with_path(
             lambda path, x, rules=rules: jax.device_put(x, rules(specs[tuple(e.key for e in path)][1])), base
         )
-        state = jax.device_put(
-            init_state(jax.tree.map(jnp.copy, adapters), optimizer()), sharding.replicated(mesh)
-        )
-        update = make_update(MODEL, optimizer(), Objective(), mesh)
+        state = jax.device_put(init_state(jax.tree.map(jnp.copy, adapters), SGD), sharding.replicated(mesh))
+        update = make_update(MODEL, SGD, Objective(), mesh)
         for step in range(3):
             state, _ = update(state, sharded, place(random_batch(step), mesh))
         results.append(jax.tree.map(np.asarray, state.adapters))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=5e-6), *results)
+    assert_moved(adapters, results[0])
 
 
 # ---------------------------------------------------------------- identities of the objective
