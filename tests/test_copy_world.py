@@ -200,10 +200,9 @@ def test_figures_by_hand():
 
 def test_a_few_steps_of_the_maker_write_a_base_that_can_be_trained_on(tmp_path):
     config = load_config(pathlib.Path("configs/copy_base.py"))
-    config.update(dict(mesh=(1, 1, 1)))
-    config.data.update(dict(train=20, validation=5, heldout=12))
+    config.data.update(dict(train=20, validation=5, heldout=16))
     config.copy_base.update(dict(points=("one",), solve_hard=(0.3,), steps=4, batch_size=8))
-    config.eval.rows_per_call = 12
+    config.eval.rows_per_call = 16
     with open("/dev/null", "w") as nowhere:
         copy_base.run(config, tmp_path, Console(file=nowhere))
     point = json.loads((tmp_path / "one" / "point.json").read_text())
