@@ -1,7 +1,6 @@
 """The copy world: its facts, its referee, what it shows, its traces and its knobs."""
 
 import dataclasses
-import json
 import pathlib
 import random
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from agon_jax import base_maker, copy_base, models
+from agon_jax import base_maker, copy_base, setup, sharding
 from agon_jax.main import load_config
 from agon_jax.tasks import make_task
 from agon_jax.tasks.copy_world import CopyWorldTask, World
@@ -198,14 +197,18 @@ def test_figures_by_hand():
     assert np.isnan(copy_base.figures(drafts, finals, np.ones(6, bool))["p"])
 
 
-def test_a_few_steps_of_the_maker_write_a_base_that_can_be_trained_on(tmp_path):
+def test_a_few_steps_of_the_maker_write_a_base_that_can_be_measured(tmp_path):
     config = load_config(pathlib.Path("configs/copy_base.py"))
     config.data.update(dict(train=20, validation=5, heldout=16))
-    config.copy_base.update(dict(points=("one",), solve_hard=(0.3,), steps=4, batch_size=8))
-    config.eval.rows_per_call = 16
+    config.update(dict(base=str(tmp_path), mesh=(1, 1, 1)))
+    one = jax.devices()[:1]
+    phase = copy_base.make_phase("one", PERFECT, 4, 1e-3, challenger_share=0.5)
     with open("/dev/null", "w") as nowhere:
-        copy_base.run(config, tmp_path, Console(file=nowhere))
-    point = json.loads((tmp_path / "one" / "point.json").read_text())
-    assert point["knobs"]["solve_hard"] == 0.3 and 0 <= point["measured"]["q"] <= 1
-    _, params = models.load(str(tmp_path / "one"), dtype=np.float32)
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) < 100_000
+        options = dict(batch_size=8, bucket=9, seed=0, console=Console(file=nowhere))
+        mesh = sharding.make_mesh((1, 1, 1), one)
+        base_maker.build(tmp_path, copy_base.WORDS, copy_base.SIZES, [phase], mesh=mesh, **options)
+    parts = setup.make_parts(config, one)
+    assert sum(leaf.size for leaf in jax.tree.leaves(parts.actor.base)) < 100_000
+    found = copy_base.measure(parts, seed=0)
+    assert 0 <= found["q"] <= 1
+    np.testing.assert_equal(copy_base.measure(parts, seed=0), found)  # a rate over nothing is NaN
