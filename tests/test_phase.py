@@ -46,12 +46,13 @@ def results():
 
 
 def test_the_running_boundary_is_judged_on_windows_that_moved_without_other_forces(results):
-    # coop: 2 of 2 right; adv: 1 of 2; the floor pushes by itself and is left out, or it would be 3 of 6
-    assert report.running_boundary(results) == (3, 4)
+    # coop: copying pays and rises, twice; adv: solving pays, copying rises once and falls once; the floor
+    # pushes by itself and is left out, or copying would also fall twice where it pays
+    assert report.running_boundary(results).tolist() == [[1, 1], [0, 2]]
     # changes below 0.02 say nothing
     for one in results["points"][0]["methods"]["coop"]["members"]:
         one["path"]["copy_rate"] = [0.5, 0.51]
-    assert report.running_boundary(results) == (1, 2)
+    assert report.running_boundary(results).tolist() == [[1, 1], [0, 0]]
 
 
 def test_equal_tokens_are_read_off_between_evaluations(results):
@@ -69,7 +70,7 @@ def test_the_page_holds_prediction_and_measurement(results, tmp_path):
         "| inside | 0.80 | 0.500 | 0.400 | 0.300 | 0.450 | 0.460 | 1.00 | 0.80 | 0.88 | 0.95 | 1.10 |" in text
     )
     assert "+8.0 [-17.4, +33.4]" in text  # adv minus coop at 20: +10 and +6, t with one degree of freedom
-    assert "3 of 4 windows" in text
+    assert "3 of 4 windows" in text and "always to say `rises` would be right in 75 %" in text
     # at 20 steps the cascade of adv (0.68) spent 200 tokens: GRPO had 0.4 there, and 0.8 at equal rollouts
     assert "| inside | Agon | 20 | 80.0 [80.0, 80.0] | -12.0 [-37.4, +13.4] | +28.0 [+2.6, +53.4] |" in text
     assert (tmp_path / "phase.png").read_bytes().startswith(b"\x89PNG")
