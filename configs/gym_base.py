@@ -2,7 +2,7 @@
 
     python -m agon_jax.main --config=configs/gym_base.py --workdir=runs/gym_base
 
-Needs `pip install -e '.[gym]'`. TODO cost
+Needs `pip install -e '.[gym]'`. Cost: 860 steps of 32 rows, some minutes on two CPU cores.
 """
 
 from agon_jax.config import default

@@ -2,7 +2,7 @@
 
     python -m agon_jax.main matrix --config=configs/matrix_gym.py
 
-TODO
+Make the base first (configs/gym_base.py). Cost: 9 runs of 56 steps of 128 rollouts. Not yet run in full.
 """
 
 from configs.gym_base import get_config as gym_base
