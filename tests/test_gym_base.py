@@ -177,7 +177,8 @@ def test_a_few_steps_write_a_base_that_plays(tmp_path):
     """Marks are words of their own (`Mary.` is no unknown word), and the base drafts and challenges with
     the prompts of the matrix."""
     config = small()
-    config.gym_base.update(dict(steps=(1, 2, 1), batch_size=4))
+    few = dict(phases=("read", "noise"), steps=(1, 2), learning_rates=(1e-3, 1e-3), batch_size=4)
+    config.gym_base.update(few)
     config.mesh = (1, 1, 1)
     with open("/dev/null", "w") as nowhere:
         gym_base.run(config, tmp_path, Console(file=nowhere), jax.devices()[:1])
