@@ -124,7 +124,7 @@ def default() -> ConfigDict:
             ),
             gym_base=dict(
                 phases=("read", "skill", "noise"),
-                steps=(500, 300, 60),
+                steps=(1500, 600, 80),
                 learning_rates=(5e-3, 3e-3, 1e-3),
                 batch_size=32,
                 challenger_share=0.5,

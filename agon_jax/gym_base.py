@@ -1,4 +1,4 @@
-"""Makes a tiny base for family_relationships of reasoning_gym: a 0.1M-parameter Qwen3.
+"""Makes a tiny base for family_relationships of reasoning_gym: a 0.2M-parameter Qwen3.
 
 Three phases of supervised traces (see `tasks/gym_traces.py`): reading, skill, and noise over it.
 """

@@ -27,7 +27,7 @@ TEXT = (
 )
 ASK = "What relation is {} to {}? Answer with a single word."
 WOMEN = frozenset(["Mary", "Anna", "Zoe", "Emma", "Ruth"])
-PERFECT = Phase(solve=1, repair=1, wish=0, trust=0, draft_solve=1, ignore=0, copy=0, again=1, slip=0)
+PERFECT = Phase(solve=1, repair=1, wish=0, trust=0, ignore=0, copy=0, again=1, slip=0)
 
 
 def small(**data):
@@ -145,7 +145,8 @@ def test_terse_prompts_are_the_bare_problem_whatever_the_task():
 
 
 def test_a_perfect_writer_is_right_at_once(problems):
-    writer, rng = Writer(PERFECT, problems, frozenset(gym_base.names()[0])), random.Random(0)
+    women, rng = frozenset(gym_base.names()[0]), random.Random(0)
+    writer = Writer(PERFECT, problems, women, drafter=PERFECT)
     by_text = {p.text: p for p in problems}
     for challenger in (False, True):
         for _ in range(50):
@@ -159,8 +160,8 @@ def test_who_checks_repairs_a_wrong_draft():
     """A draft that never solves (its wish makes it end on the second person), a reader that always does."""
     reference = json.dumps({"dataset": "family_relationships", "entry": {"answer": "grandfather"}})
     problem = Problem(0, TEXT + ASK.format("John", "Zoe"), reference)
-    phase = dataclasses.replace(PERFECT, draft_solve=0, wish=1, trust=1)
-    writer, rng = Writer(phase, [problem], WOMEN), random.Random(0)
+    drafter = dataclasses.replace(PERFECT, solve=0, repair=0, wish=1, trust=1)
+    writer, rng = Writer(PERFECT, [problem], WOMEN, drafter), random.Random(0)
     seen = set()
     for _ in range(60):
         (message,), reply = writer.example(rng, challenger=True)
@@ -176,7 +177,8 @@ def test_a_few_steps_write_a_base_that_plays(tmp_path):
     """Marks are words of their own (`Mary.` is no unknown word), and the base drafts and challenges with
     the prompts of the matrix."""
     config = small()
-    config.gym_base.update(dict(steps=(3, 2, 2), batch_size=4))
+    few = dict(phases=("read", "noise"), steps=(1, 2), learning_rates=(1e-3, 1e-3), batch_size=4)
+    config.gym_base.update(few)
     config.mesh = (1, 1, 1)
     with open("/dev/null", "w") as nowhere:
         gym_base.run(config, tmp_path, Console(file=nowhere), jax.devices()[:1])

@@ -116,7 +116,6 @@ class Phase:
       repair: as `solve`, for a walk after a no.
       wish: the last person of a walk that ends elsewhere is written as the second person of the question.
       trust: such a walk is judged ok.
-      draft_solve: as `solve`, for the attempt shown to a challenger.
       ignore, copy: a challenger ignores the attempt, or copies it unread; otherwise it checks it, and
         walks itself after a no.
       again: a second walk follows a no.
@@ -127,7 +126,6 @@ class Phase:
     repair: float
     wish: float
     trust: float
-    draft_solve: float
     ignore: float
     copy: float
     again: float
@@ -135,9 +133,10 @@ class Phase:
 
 
 PHASES = {
-    "skill": Phase(0.4, 0.7, 0.2, 0.1, 0.2, 0.3, 0.1, 0.9, 0.05),
-    "noise": Phase(0.05, 0.05, 0.5, 0.7, 0.05, 0.5, 0.25, 0.2, 0.25),
+    "skill": Phase(0.6, 0.85, 0.05, 0.1, 0.3, 0.1, 0.95, 0.02),
+    "noise": Phase(0.1, 0.1, 0.4, 0.7, 0.5, 0.25, 0.2, 0.2),
 }
+DRAFTER = PHASES["noise"]  # writes the attempts that challengers are shown: so the base will draft
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,11 +171,13 @@ class Writer:
     Attributes:
       problems: that it draws from.
       women: the names of women; all others are men's.
+      drafter: writes the attempts shown to challengers.
     """
 
     phase: Phase
     problems: Sequence[Problem]
     women: frozenset[str]
+    drafter: Phase = DRAFTER
 
     def example(self, rng: random.Random, challenger: bool) -> tuple[list[Message], str]:
         """(messages of the prompt, reply) of one drafter or challenger."""
@@ -184,7 +185,7 @@ class Writer:
         story = read(problem.text)
         if not challenger:
             return TERSE.draft_messages(problem.text), self._reply(*self._search(story, rng), rng)
-        _, draft = self._search(story, rng, self.phase.draft_solve)
+        _, draft = dataclasses.replace(self, phase=self.drafter)._search(story, rng)
         shown = ReasoningGymTask().hide(problem, " ".join(draft), relation(draft, self.women))
         reply = self._reply(*self._answer(story, draft, rng), rng)
         return TERSE.challenge_messages(problem.text, shown), reply
@@ -201,13 +202,13 @@ class Writer:
         walk = self._walk(story, rng, phase.repair)
         return [*draft, NO, *walk, self._verdict(story, walk, rng)], walk
 
-    def _search(self, story: Story, rng: random.Random, solve: float | None = None) -> tuple[list[str], Walk]:
+    def _search(self, story: Story, rng: random.Random) -> tuple[list[str], Walk]:
         """(thoughts, committed walk): one walk, and a second after a no."""
         phase = self.phase
-        walk = self._walk(story, rng, phase.solve if solve is None else solve)
+        walk = self._walk(story, rng, phase.solve)
         thoughts = [*walk, self._verdict(story, walk, rng)]
         if thoughts[-1] == NO and rng.random() < phase.again:
-            walk = self._walk(story, rng, phase.repair if solve is None else solve)
+            walk = self._walk(story, rng, phase.repair)
             thoughts += [*walk, self._verdict(story, walk, rng)]
         return thoughts, walk
 
