@@ -45,16 +45,20 @@ class RunLog:
         """One line of metrics.jsonl and the same scalars for TensorBoard."""
         self._file.write(json.dumps({"step": step} | metrics) + "\n")
         self._file.flush()
-        if self._writer is not None:
-            for name, value in metrics.items():
-                self._writer.add_scalar(name, value, step)
-        if self._wandb is not None:
-            self._wandb.log(metrics, step=step)
+        self._scalars(step, metrics)
 
     def evaluation(self, step: int, rates: dict[str, float]) -> None:
         """One line of evaluations.jsonl: pass rates on the validation split after `step` steps."""
         with self._evaluations.open("a") as file:
             file.write(json.dumps({"step": step, "rates": rates}) + "\n")
+        self._scalars(step, {f"validation/{way}": rate for way, rate in rates.items()})
+
+    def _scalars(self, step: int, values: dict[str, float]) -> None:
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log(values, step=step)
 
     def transcripts(self, step: int, round_: Round, actor: Actor, groups: int = 1) -> None:
         """The first `groups` groups of a round, each draft with its challenge."""
