@@ -259,8 +259,13 @@ def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]
     return fields | dict(METHODS[method].game or {} if method else {})
 
 
+# What to run, not how: a run may be continued with more methods or seeds than it began with.
+_MAY_GROW = frozenset({"methods", "seeds", "matrix.more_methods", "matrix.more_seeds", "matrix.title"})
+
+
 def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """The work directory must be new, or hold a run of the same config.
+    """The work directory must be new, or hold a run of the same config; which methods and seeds are
+    run may differ.
 
     Raises:
       ConfigError: the directory holds a run with another config; the message names the fields.
@@ -273,7 +278,7 @@ def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
             raise ConfigError(
                 f"--workdir={workdir}: its config.json is damaged; use another folder"
             ) from None
-        differing = sorted(_differences(before, config))
+        differing = sorted(_differences(before, config) - _MAY_GROW)
         if differing:
             raise ConfigError(
                 f"--workdir={workdir} holds a run with another config (it differs in "

@@ -22,7 +22,7 @@ from agon_jax.display import Display
 from agon_jax.evaluate import Evaluation, evaluate, validate
 from agon_jax.logs import member_folder, read_metrics
 from agon_jax.methods import METHODS, Method
-from agon_jax.train import train
+from agon_jax.train import checkpoint_folder, train
 
 _CURVE = (
     "step", "reward", "draft_pass_rate", "challenge_pass_rate", "draft_length", "challenge_length",
@@ -48,6 +48,14 @@ class Unit:
 
     def finished(self, workdir: pathlib.Path) -> bool:
         return all(path.is_file() for path in self.files(workdir))
+
+    def rest(self, workdir: pathlib.Path) -> Unit:
+        """What is left to run: all of it where this program has begun (its checkpoints hold every
+        member), else the members that no smaller run before has finished."""
+        if checkpoint_folder(workdir / (self.method.trained_as or self.key), self.seeds).is_dir():
+            return self
+        files = zip(self.seeds, self.files(workdir), strict=True)
+        return Unit(self.key, tuple(seed for seed, path in files if not path.is_file()))
 
 
 def seeds_of(config: ConfigDict, key: str) -> tuple[int, ...]:
@@ -75,8 +83,8 @@ def run(config: ConfigDict, parts: setup.Parts, workdir: pathlib.Path, display: 
     for number, unit in enumerate(work):
         if unit in pending:
             display.on_board(number, "running")
-            rates = _run_unit(config, parts, unit, workdir, display)
-            display.on_board(number, "done", rates)
+            _run_unit(config, parts, unit.rest(workdir), workdir, display)
+            display.on_board(number, "done", [_rate(path) for path in unit.files(workdir)])
     results = write_report(workdir, display)
     display.say(
         f"Written to {workdir}: index.html, table.md, results.json, verdicts.md and plots; transcripts "
@@ -87,8 +95,8 @@ def run(config: ConfigDict, parts: setup.Parts, workdir: pathlib.Path, display: 
 
 def _run_unit(
     config: ConfigDict, parts: setup.Parts, unit: Unit, workdir: pathlib.Path, display: Display
-) -> list[float]:
-    """Train and judge one unit; the pass rates of its members."""
+) -> None:
+    """Train and judge one unit."""
     method, started = unit.method, time.time()
     evaluation = Evaluation(
         parts.splits.heldout,
@@ -114,7 +122,12 @@ def _run_unit(
         workdir / unit.key / f"timing_{'_'.join(map(str, unit.seeds))}.json",
         {"seconds_since_start_or_resume": time.time() - started, "seeds": unit.seeds},
     )
-    return [ans.correct.mean() for ans in answers]
+
+
+def _rate(path: pathlib.Path) -> float:
+    """The pass rate of a finished member."""
+    result = next(row for row in json.loads(path.read_text())["rows"] if row["headline"])
+    return result["outcomes"].count("1") / len(result["outcomes"])
 
 
 def collect(workdir: pathlib.Path) -> dict[str, Any]:

@@ -65,6 +65,8 @@ METHODS: dict[str, Method] = {
     "margin": Method("Margin", _pair(reward="margin"), 2),
     "fixed_roles": Method("Agon, fixed roles", _pair(rotate=False), 2),
     "tie_break": Method("Agon, tie-break", _pair(reward="tie_break"), 2),
+    # By identity the same as a shared opponent, whose outcome all rivals of a group have in common.
+    "plain_pair": Method("Plain pair", _pair(exchange=False, reward="coop"), 1),
     # Of docs/copy_or_solve.md: other weights of the bonus, and pressure against copying without it.
     "adv_half": Method("Agon, half the bonus", _pair(weights={"conversion": 0.5}), 2),
     "adv_double": Method("Agon, twice the bonus", _pair(weights={"conversion": 2.0}), 2),

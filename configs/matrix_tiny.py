@@ -2,8 +2,9 @@
 
     python -m agon_jax.main matrix --config=configs/matrix_tiny.py
 
-Five seeds of every method, ten of those that the main questions rest on. Nothing here was tuned on
-the held-out problems. Cost: 65 runs of 120 steps of 128 rollouts, somewhat over two hours on two quiet CPU
+Five seeds of every method, ten of those that the main questions rest on, and `plain_pair`, the peer of the
+shared opponent. Nothing here was tuned on
+the held-out problems. Cost: 70 runs of 120 steps of 128 rollouts, somewhat over two hours on two quiet CPU
 cores. Kill it whenever you like: the same command resumes.
 """
 
@@ -17,7 +18,7 @@ def get_config():
     c.matrix.title = "Agon in miniature: every method at equal rollouts"
     c.methods = (
         "zero_shot", "moa", "grpo", "grpo_cascade", "self_refine", "coop", "adv", "shared_opponent",
-        "hidden_drafts", "margin", "fixed_roles", "tie_break",
+        "hidden_drafts", "margin", "fixed_roles", "tie_break", "plain_pair",
     )  # fmt: skip
     c.seeds = (0, 1, 2, 3, 4)
     c.matrix.more_methods = ("grpo", "grpo_cascade", "self_refine", "coop", "adv")

@@ -33,6 +33,7 @@ def differing(first, second):
         ("adv", "fixed_roles", {"rotate"}),
         ("adv", "hidden_drafts", {"exchange"}),
         ("hidden_drafts", "shared_opponent", {"opponent"}),
+        ("coop", "plain_pair", {"exchange"}),
         ("coop", "self_refine", {"policies"}),
     ],
 )

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 ORDER = (
-    *("zero_shot", "moa", "grpo", "grpo_cascade", "self_refine", "shared_opponent", "hidden_drafts"),
-    *("coop", "adv", "margin", "fixed_roles", "tie_break"),
+    *("zero_shot", "moa", "grpo", "grpo_cascade", "self_refine", "plain_pair"),
+    *("shared_opponent", "hidden_drafts", "coop", "adv", "margin", "fixed_roles", "tie_break"),
 )  # of the lines of every table; a method not named here comes last
 NAMES = {"adv": "Agon", "coop": "Coop", "grpo_cascade": "GRPO with two passes"}  # where results hold none
 UNTRAINED = frozenset({"zero_shot", "moa"})

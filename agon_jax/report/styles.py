@@ -40,6 +40,7 @@ STYLES = {
     "grpo": Style("blue", "o", "-"),
     "grpo_cascade": Style("blue", "s", "--"),
     "self_refine": Style("purple", "s", "-"),
+    "plain_pair": Style("orange", "v", ":"),
     "shared_opponent": Style("orange", "o", "-"),
     "hidden_drafts": Style("orange", "D", "--"),
     "coop": Style("green", "s", "-"),
