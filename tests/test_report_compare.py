@@ -7,6 +7,7 @@ import pytest
 
 from agon_jax.report import compare, conclusions
 from agon_jax.report.compare import comparisons, holm
+from agon_jax.report.formats import points
 
 PROBLEMS = 100
 
@@ -199,3 +200,8 @@ def test_equal_differences_are_not_taken_for_certain() -> None:
     # +10 on both seeds: no spread, the t-test is undefined, and no verdict may rest on it.
     found = only(made({"coop": [50, 52], "adv": [60, 62]}))
     assert found.sd == 0 and found.holm == 1.0 and found.level == "open"
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign():
+    assert [points(x) for x in (-0.0001, 0.0, 0.0001)] == ["0.0"] * 3  # else: −0.0, +0.0, +0.0
+    assert [points(x) for x in (-0.0006, 0.041)] == ["−0.1", "+4.1"]

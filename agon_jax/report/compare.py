@@ -13,7 +13,7 @@ import numpy as np
 
 from agon_jax.report import schema
 from agon_jax.report.budgets import Budget, inference, training
-from agon_jax.report.formats import interval, p_value, plural, points
+from agon_jax.report.formats import interval, p_value, percent, plural, points
 from agon_jax.stats import (
     hierarchical_bootstrap,
     mcnemar_exact,
@@ -132,7 +132,7 @@ class Comparison:
             )
         over = plural(len(self.seeds), "seed")
         if not _excludes_zero(self.low, self.high):
-            down, up = (points(abs(end))[1:] for end in (self.low, self.high))
+            down, up = (percent(abs(end)) for end in (self.low, self.high))
             fits = f"fits a loss of {down} as well as a gain of {up}"
             return f"No difference shown: {self.figures} over {over} {fits}."
         if self.level in ("higher", "lower"):

@@ -11,8 +11,9 @@ def percent(fraction: float) -> str:
 
 
 def points(fraction: float) -> str:
-    """A difference of two fractions in percentage points, always with its sign: 0.041 -> +4.1"""
-    return f"{100 * fraction:+.1f}".replace("-", "−")
+    """A difference of two fractions in percentage points with its sign: 0.041 -> +4.1, -1e-5 -> 0.0"""
+    shown = f"{100 * fraction:+.1f}"
+    return shown[1:] if float(shown) == 0 else shown.replace("-", "−")
 
 
 def interval(low: float, high: float, form=percent) -> str:
