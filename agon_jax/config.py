@@ -262,6 +262,8 @@ def game_fields(config: ConfigDict, method: str | None = None) -> dict[str, Any]
 # What to run, not how: a run may be continued with more methods or seeds than it began with.
 _MAY_GROW = frozenset({"methods", "seeds", "matrix.more_methods", "matrix.more_seeds", "matrix.title"})
 
+_USED_BY = {"copy_base": ("copy_base", "phase"), "gym_base": ("gym_base",)}  # fields of certain jobs
+
 
 def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
     """The work directory must be new, or hold a run of the same config; which methods and seeds are
@@ -278,7 +280,8 @@ def check_workdir(workdir: pathlib.Path, config: ConfigDict) -> None:
             raise ConfigError(
                 f"--workdir={workdir}: its config.json is damaged; use another folder"
             ) from None
-        differing = sorted(_differences(before, config) - _MAY_GROW)
+        matter = lambda name: config.job in _USED_BY.get(name.partition(".")[0], (config.job,))
+        differing = sorted(filter(matter, _differences(before, config) - _MAY_GROW))
         if differing:
             raise ConfigError(
                 f"--workdir={workdir} holds a run with another config (it differs in "

@@ -2,7 +2,7 @@
 
     python -m agon_jax.main matrix --config=configs/matrix_gym.py
 
-Needs that base in runs/gym_base. Cost: 56 steps of 128 rollouts at 0.7 s a seed on two slow CPU cores, for
+Result: docs/results.md. Needs that base in runs/gym_base. Cost: 56 steps of 128 rollouts at 0.7 s a seed on two slow CPU cores, for
 three trained methods and three seeds: 6 minutes, and a few more to compile and to evaluate. Nothing was
 tuned on its held-out problems: the trials were on the splits of another seed.
 """

@@ -210,6 +210,8 @@ def test_a_work_directory_of_another_config_is_refused(tmp_path):
     claim(tmp_path / "run", config)  # the same run goes on
     config.seeds, config.methods, config.matrix.more_seeds = (0, 1), ("adv", "coop"), (7,)
     claim(tmp_path / "run", config)  # so does a larger one
+    config.gym_base.batch_size = 7
+    claim(tmp_path / "run", config)  # a field of another job
     config.grpo.kl_weight = 0.5
     with pytest.raises(ConfigError, match=r"grpo\.kl_weight"):
         claim(tmp_path / "run", config)

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import fake_results
 import pytest
 
-from agon_jax.report import page, schema
+from agon_jax.report import compare, page, schema
 from agon_jax.report.compare import comparisons
 
 HOSTILE = (
@@ -215,6 +215,19 @@ def test_the_forest_keeps_its_scale_when_an_interval_is_huge(results: dict) -> N
     assert rows[-1]["cut_low"] and rows[-1]["cut_high"] and not rows[0]["cut_low"]
     assert rows[0]["effect"] == pytest.approx(50 + 50 * 2 / 6)
     assert page._forest([])["rows"] == []
+
+
+def test_what_training_brings_does_not_set_the_scale(results: dict) -> None:
+    """32 points over zero-shot beside effects of 2: on an axis to 40, two points would be a 20th of it."""
+    found = comparisons(results)
+    small = [dataclasses.replace(each, effect=0.02, low=0.01, high=0.03, wide=(0.0, 0.04)) for each in found]
+    pair = compare.Pair("grpo", "zero_shot", "What does training bring?")
+    large = dataclasses.replace(small[0], pair=pair, effect=0.32, low=0.3, high=0.34, wide=(0.29, 0.35))
+    trained = [each for each in small if each.pair.second != "zero_shot"]
+    forest = page._forest([*trained, large])
+    assert forest["ticks"][3] == (100, "+4")
+    assert forest["rows"][-1]["off"] and not forest["rows"][0]["off"]
+    assert page._forest([large])["ticks"][3] == (100, "+40")  # alone it is shown whole
 
 
 def test_hidden_methods_are_known() -> None:

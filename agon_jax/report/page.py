@@ -88,11 +88,13 @@ def _answers(results: dict, found: list[Comparison]) -> list[dict[str, Any]]:
 def _forest(found: list[Comparison]) -> dict[str, Any]:
     """Where the intervals lie on one axis, in percent of its width.
 
-    The axis is cut where only an interval much wider than every effect would reach; an end beyond it
-    is marked.
+    The axis is made for comparisons of trained methods, since all that training brings would leave the
+    rest no room, and is cut where only an interval much wider than every effect would reach. What lies
+    beyond it is marked.
     """
-    widest = max([0.05, *(3 * abs(each.effect) for each in found)])
-    needed = max([0.0, *(min(max(abs(each.low), abs(each.high)), widest) for each in found)])
+    trained = [each for each in found if each.pair.second not in schema.UNTRAINED] or found
+    widest = max([0.05, *(3 * abs(each.effect) for each in trained)])
+    needed = max([0.0, *(min(max(abs(each.low), abs(each.high)), widest) for each in trained)])
     limit = next(scale for scale in _SCALES if scale >= min(needed, 1))
     place = lambda value: 50 + 50 * min(max(value / limit, -1), 1)
     rows = []
@@ -102,7 +104,7 @@ def _forest(found: list[Comparison]) -> dict[str, Any]:
             "found": each, "effect": place(each.effect), "low": place(each.low), "high": place(each.high),
             "wide_low": place(wide[0]), "wide_high": place(wide[1]),
             "interval": interval(each.low, each.high, points),
-            "cut_low": each.low < -limit, "cut_high": each.high > limit,
+            "cut_low": each.low < -limit, "cut_high": each.high > limit, "off": abs(each.effect) > limit,
         })  # fmt: skip
     ticks = [(50 + 50 * share, f"{100 * share * limit:+g}".replace("-", "−")) for share in (-1, -0.5, 0.5, 1)]
     return {"rows": rows, "ticks": [*ticks, (50, "0")]}
