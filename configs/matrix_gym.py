@@ -2,9 +2,9 @@
 
     python -m agon_jax.main matrix --config=configs/matrix_gym.py
 
-Result: docs/results.md. Needs that base in runs/gym_base. Cost: 56 steps of 128 rollouts at 0.7 s a seed on two slow CPU cores, for
+Needs that base in runs/gym_base. Cost: 56 steps of 128 rollouts at 0.7 s a seed on two slow CPU cores, for
 three trained methods and three seeds: 6 minutes, and a few more to compile and to evaluate. Nothing was
-tuned on its held-out problems: the trials were on the splits of another seed.
+tuned on its held-out problems: the trials were on the splits of another seed. Result: docs/results.md.
 """
 
 from configs.gym_base import get_config as gym_base

@@ -3,9 +3,8 @@
     python -m agon_jax.main matrix --config=configs/matrix_tiny.py
 
 Five seeds of every method, ten of those that the main questions rest on, and `plain_pair`, the peer of the
-shared opponent. Nothing here was tuned on
-the held-out problems. Cost: 70 runs of 120 steps of 128 rollouts, 2.5 hours on two CPU cores. Kill it whenever
-you like: the same command resumes. Result: docs/results.md.
+shared opponent. Nothing here was tuned on the held-out problems. Cost: 70 runs of 120 steps of 128 rollouts,
+2.5 hours on two CPU cores. Kill it whenever you like: the same command resumes. Result: docs/results.md.
 """
 
 from agon_jax.config import default
