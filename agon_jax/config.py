@@ -176,6 +176,8 @@ def _validate_relations(config: ConfigDict) -> None:
                 raise ConfigError(f"config.{path}: unknown method {method!r}; use {', '.join(METHODS)}")
     if config.job == "matrix" and not config.methods:
         raise ConfigError("config.methods=(): name at least one method")
+    if len(set(config.methods)) < len(config.methods):  # a flag given twice appends
+        raise ConfigError(f"config.methods={config.methods}: names a method twice (is the flag given twice?)")
     everyone = (*config.seeds, *config.matrix.more_seeds)
     for seed in everyone:
         if not isinstance(seed, int) or seed < 0:

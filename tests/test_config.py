@@ -138,6 +138,7 @@ def test_overrides_keep_the_type_of_the_field(override, value):
         ("--config.grpo.schedule=cosine", "schedule"),
         ("--config.sampling.max_new_tokens=4096", "completion_buckets"),
         ("--config.methods=('grpo','agn')", "agn"),
+        ("--config.methods=('grpo','grpo')", "twice"),
         ("--config.job=dance", "job"),
         ("--config.data.source=csv", "source"),
         ("--config.dtype=float16", "dtype"),

@@ -47,8 +47,8 @@ def test_the_first_seeds_of_all_methods_come_before_more_seeds():
     assert matrix.seeds_of(config, "grpo") == (0,)  # the config's own seed
 
 
-def command(workdir, *more):
-    methods = ("zero_shot", "moa", *KILLED, *(("grpo_cascade",) if "grpo" in KILLED else ()))
+def command(workdir, *more, methods=None):
+    methods = methods or ("zero_shot", "moa", *KILLED, *(("grpo_cascade",) if "grpo" in KILLED else ()))
     return [
         sys.executable, "-m", "agon_jax.main", "matrix", f"--config={ROOT}/configs/quickstart.py",
         f"--workdir={workdir}", f"--config.methods={methods}", *SMALL, *more,
@@ -130,9 +130,24 @@ def test_a_third_time_nothing_is_left_to_do_and_another_config_is_refused(whole,
     assert (workdir / "results.json").read_text() == before
 
 
-def test_report_of_an_unfinished_run_holds_what_is_there(whole, tmp_path, capsys):
-    import shutil
+def test_a_finished_run_grows_by_seeds_without_losing_any(whole, tmp_path, options):
+    """What to run may change, how it is run may not: else five seeds more would cost all over again."""
+    workdir = tmp_path / "grown"
+    shutil.copytree(whole[0], workdir)
+    before = json.loads((workdir / "results.json").read_text())
+    more = ("--config.matrix.more_methods=('zero_shot',)", "--config.matrix.more_seeds=(4,)")
+    more = command(workdir, *more, methods=("zero_shot", "adv"))
+    grown = subprocess.run(more, check=True, capture_output=True, text=True, **options)
+    assert grown.stdout.count("Evaluating") == 1 and "resuming" not in grown.stdout
+    assert (workdir / "zero_shot" / "timing_4.json").is_file()  # the two that were there were not run again
+    after = json.loads((workdir / "results.json").read_text())["methods"]
+    assert list(after) == ["zero_shot", "adv"]
+    assert [member["seed"] for member in after["zero_shot"]["members"]] == [0, 3, 4]
+    assert after["zero_shot"]["members"][:2] == before["methods"]["zero_shot"]["members"]
+    assert after["adv"]["members"] == before["methods"]["adv"]["members"]
 
+
+def test_report_of_an_unfinished_run_holds_what_is_there(whole, tmp_path, capsys):
     workdir = tmp_path / "half"
     shutil.copytree(whole[0], workdir)
     for path in workdir.glob("adv/seed_*/eval.json"):
