@@ -7,11 +7,23 @@ With them the position in the stream of problems. There is no other state: sampl
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 import jax
 import orbax.checkpoint as ocp
 
 from agon_jax.types import PyTree, TrainState
+
+
+def checkpoint_folder(folder: pathlib.Path, seeds: Sequence[int]) -> pathlib.Path:
+    """Where the checkpoints of a population are, under the folder of its method: all members in one."""
+    return folder / "checkpoints" / ("seeds_" + "_".join(map(str, seeds)))
+
+
+def populations(folder: pathlib.Path) -> dict[tuple[int, ...], pathlib.Path]:
+    """The populations that were begun under the folder of a method: their seeds -> their checkpoints."""
+    found = sorted((folder / "checkpoints").glob("seeds_*"))
+    return {tuple(map(int, path.name.removeprefix("seeds_").split("_"))): path for path in found}
 
 
 class Checkpoints:

@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from agon_jax import config as config_lib
 from agon_jax import setup
-from agon_jax.checkpoint import Checkpoints
+from agon_jax.checkpoint import Checkpoints, populations
 from agon_jax.config import ConfigError
 from agon_jax.games.agon import Agon
 from agon_jax.models import peft
@@ -111,24 +111,18 @@ def _find(config: ConfigDict, workdir: pathlib.Path, method: str) -> tuple[pathl
     return found[method], setup.make_game(config, method or None)
 
 
-def _member(run: pathlib.Path, seed: int | None) -> tuple[pathlib.Path, list[int], int]:
+def _member(run: pathlib.Path, seed: int | None) -> tuple[pathlib.Path, tuple[int, ...], int]:
     """(folder of the checkpoints, seeds of the members they hold, place of `seed` among them)."""
-    seeds_in = lambda folder: [int(word) for word in folder.name.removeprefix("seeds_").split("_")]
-    found = {
-        own: folder for folder in _checkpoint_folders(run) if _complete(folder) for own in seeds_in(folder)
-    }
+    complete = {seeds: folder for seeds, folder in populations(run).items() if _complete(folder)}
+    found = {own: seeds for seeds in complete for own in seeds}
     there = ", ".join(map(str, sorted(found)))
     if seed is None and len(found) > 1:
         raise ConfigError(f"{run}: holds seeds {there}; choose one by --seed=")
     seed = next(iter(found)) if seed is None else seed
     if seed not in found:
         raise ConfigError(f"--seed={seed}: not trained in {run} (there: {there})")
-    members = seeds_in(found[seed])
-    return found[seed], members, members.index(seed)
-
-
-def _checkpoint_folders(run: pathlib.Path) -> list[pathlib.Path]:
-    return sorted((run / "checkpoints").glob("seeds_*"))
+    members = found[seed]
+    return complete[members], members, members.index(seed)
 
 
 def _complete(folder: pathlib.Path) -> bool:
@@ -136,7 +130,7 @@ def _complete(folder: pathlib.Path) -> bool:
 
 
 def _trained(run: pathlib.Path) -> bool:
-    return any(map(_complete, _checkpoint_folders(run)))
+    return any(map(_complete, populations(run).values()))
 
 
 def _merge(base: pathlib.Path, out: pathlib.Path, adapter: PyTree, config: ConfigDict, console: Console):

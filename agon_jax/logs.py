@@ -42,7 +42,7 @@ class RunLog:
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
 
     def metrics(self, step: int, metrics: dict[str, float]) -> None:
-        """One line of metrics.jsonl and the same scalars for TensorBoard."""
+        """One line of metrics.jsonl and the same scalars for TensorBoard and wandb."""
         self._file.write(json.dumps({"step": step} | metrics) + "\n")
         self._file.flush()
         self._scalars(step, metrics)
@@ -51,7 +51,8 @@ class RunLog:
         """One line of evaluations.jsonl: pass rates on the validation split after `step` steps."""
         with self._evaluations.open("a") as file:
             file.write(json.dumps({"step": step, "rates": rates}) + "\n")
-        self._scalars(step, {f"validation/{way}": rate for way, rate in rates.items()})
+        # Under the last of these steps: a run that resumes behind them purges TensorBoard from `step` on.
+        self._scalars(step - 1, {f"validation/{way}": rate for way, rate in rates.items()})
 
     def _scalars(self, step: int, values: dict[str, float]) -> None:
         if self._writer is not None:

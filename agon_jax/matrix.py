@@ -17,12 +17,13 @@ from ml_collections import ConfigDict
 
 from agon_jax import report, setup, verdicts
 from agon_jax.actor import Players
+from agon_jax.checkpoint import populations
 from agon_jax.config import stored, write_json
 from agon_jax.display import Display
 from agon_jax.evaluate import Evaluation, evaluate, validate
 from agon_jax.logs import member_folder, read_metrics
 from agon_jax.methods import METHODS, Method
-from agon_jax.train import checkpoint_folder, train
+from agon_jax.train import train
 
 _CURVE = (
     "step", "reward", "draft_pass_rate", "challenge_pass_rate", "draft_length", "challenge_length",
@@ -49,13 +50,17 @@ class Unit:
     def finished(self, workdir: pathlib.Path) -> bool:
         return all(path.is_file() for path in self.files(workdir))
 
-    def rest(self, workdir: pathlib.Path) -> Unit:
-        """What is left to run: all of it where this program has begun (its checkpoints hold every
-        member), else the members that no smaller run before has finished."""
-        if checkpoint_folder(workdir / (self.method.trained_as or self.key), self.seeds).is_dir():
-            return self
-        files = zip(self.seeds, self.files(workdir), strict=True)
-        return Unit(self.key, tuple(seed for seed, path in files if not path.is_file()))
+    def programs(self, workdir: pathlib.Path) -> list[Unit]:
+        """What is left of it, by the programs that train it. A population that was begun stays together,
+        since its checkpoints hold all its members; those that are left over make a new one."""
+        begun = populations(workdir / (self.method.trained_as or self.key))
+        cut, left = [], self.seeds
+        for seeds in sorted(begun, key=len, reverse=True):
+            if set(seeds) <= set(left):
+                cut.append(Unit(self.key, seeds))
+                left = tuple(seed for seed in left if seed not in seeds)
+        cut.append(Unit(self.key, tuple(s for s in left if not Unit(self.key, (s,)).finished(workdir))))
+        return [unit for unit in cut if not unit.finished(workdir)]
 
 
 def seeds_of(config: ConfigDict, key: str) -> tuple[int, ...]:
@@ -79,11 +84,13 @@ def run(config: ConfigDict, parts: setup.Parts, workdir: pathlib.Path, display: 
     _announce(config, parts, work, display)
     pending = [unit for unit in work if not unit.finished(workdir)]
     display.board([(unit.method.name, unit.seeds, unit.finished(workdir)) for unit in work])
-    display.plan(parts.steps * sum(unit.method.game is not None for unit in pending))
+    trained = [unit for unit in pending if unit.method.game is not None]
+    display.plan(parts.steps * sum(len(unit.programs(workdir)) for unit in trained))
     for number, unit in enumerate(work):
         if unit in pending:
             display.on_board(number, "running")
-            _run_unit(config, parts, unit.rest(workdir), workdir, display)
+            for program in unit.programs(workdir):
+                _run_unit(config, parts, program, workdir, display)
             display.on_board(number, "done", [_rate(path) for path in unit.files(workdir)])
     results = write_report(workdir, display)
     display.say(
@@ -140,10 +147,12 @@ def collect(workdir: pathlib.Path) -> dict[str, Any]:
         members = [_member(workdir, key, seed, path) for seed, path in paths if path.is_file()]
         if members:
             method = METHODS[key]
+            game = METHODS[method.trained_as or key].game or {}
             methods[key] = {
                 "name": method.name,
                 "passes": method.passes,
-                "policies": (METHODS[method.trained_as or key].game or {}).get("policies", 0),
+                "policies": game.get("policies", 0),
+                "exchange": game.get("exchange", False),
                 "seeds": seeds_of(config, key),
                 "members": members,
             }

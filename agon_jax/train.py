@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from agon_jax import setup, sharding
 from agon_jax.actor import Players
-from agon_jax.checkpoint import Checkpoints
+from agon_jax.checkpoint import Checkpoints, checkpoint_folder
 from agon_jax.data import stream
 from agon_jax.display import Display
 from agon_jax.divergence import make_divergence
@@ -111,11 +111,6 @@ def train(
         run_log.close()
     checkpoints.close()
     return players()
-
-
-def checkpoint_folder(folder: pathlib.Path, seeds: Sequence[int]) -> pathlib.Path:
-    """Where a population's checkpoints are: all members in one."""
-    return folder / "checkpoints" / ("seeds_" + "_".join(map(str, seeds)))
 
 
 def place(batch: Batch, mesh: jax.sharding.Mesh) -> Batch:

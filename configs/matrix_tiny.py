@@ -4,7 +4,7 @@
 
 Five seeds of every method, ten of those that the main questions rest on, and `plain_pair`, the peer of the
 shared opponent. Nothing here was tuned on the held-out problems. Cost: 70 runs of 120 steps of 128 rollouts,
-2.5 hours on two CPU cores. Kill it whenever you like: the same command resumes. Result: docs/results.md.
+under three hours on two CPU cores. Kill it whenever you like, the same command resumes. See docs/results.md.
 """
 
 from agon_jax.config import default

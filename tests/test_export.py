@@ -15,13 +15,12 @@ from safetensors.numpy import load_file
 
 from agon_jax import config as config_lib
 from agon_jax import models, setup, sharding
-from agon_jax.checkpoint import Checkpoints
+from agon_jax.checkpoint import Checkpoints, checkpoint_folder
 from agon_jax.main import main
 from agon_jax.models.convert import param_shapes
 from agon_jax.models.decoder import Decoder
 from agon_jax.models.families import read_config
 from agon_jax.models.lora import leaves
-from agon_jax.train import checkpoint_folder
 from agon_jax.update import init_state
 
 ROOT = pathlib.Path(__file__).parents[1]

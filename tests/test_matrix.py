@@ -177,3 +177,24 @@ def test_a_run_without_a_finished_method(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
     assert main_lib.main(["main", "report", f"--workdir={tmp_path}"]) == 2
     assert "no finished method there yet" in capsys.readouterr().err
+
+
+def test_what_is_left_of_a_unit_keeps_populations_together(tmp_path):
+    """Seeds 0 and 3 were trained together, 4 alone. Whoever answers with those adapters must not train
+    (0, 3, 4) anew, and a member that lacks its result is finished with the others of its program."""
+    for seeds in ("seeds_0_3", "seeds_4"):
+        (tmp_path / "grpo" / "checkpoints" / seeds).mkdir(parents=True)
+    left = lambda key, seeds: [unit.seeds for unit in matrix.Unit(key, seeds).programs(tmp_path)]
+    assert left("grpo_cascade", (0, 3, 4, 7)) == [(0, 3), (4,), (7,)]  # not [(0, 3, 4, 7)]
+    finish(tmp_path / "grpo" / "seed_0")
+    assert left("grpo", (0, 3, 4, 7)) == [(0, 3), (4,), (7,)]  # (3,) alone would begin another program
+    finish(tmp_path / "grpo" / "seed_3")
+    assert left("grpo", (0, 3, 4, 7)) == [(4,), (7,)]
+    finish(tmp_path / "zero_shot" / "seed_3")  # no checkpoints: whoever is missing
+    assert left("zero_shot", (0, 3)) == [(0,)]
+    assert left("zero_shot", (3,)) == []
+
+
+def finish(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "eval.json").write_text("{}")

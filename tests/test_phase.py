@@ -97,7 +97,7 @@ def test_a_member_is_read_from_its_files(tmp_path):
         {
             "step": t,
             "generated_tokens": 7,
-            "copy_rate": 0.2 if t >= 10 else 0.8,
+            "copy_rate": 0.1 if t >= 10 else 0.8,
             "q": 0.5,
             "boundary_margin": 0.1,
         }
@@ -113,5 +113,6 @@ def test_a_member_is_read_from_its_files(tmp_path):
     own = phase._member(tmp_path, "adv", record)
     assert own["heldout"] == 0.5 and own["validation"] == {"20": pytest.approx(0.6)}
     assert own["tokens"] == {"10": 70, "20": 140}
-    np.testing.assert_allclose(own["path"]["copy_rate"], [0.8, 0.2])
-    assert own["path"]["p"] == [None, None] and own["escape"] is not None
+    np.testing.assert_allclose(own["path"]["copy_rate"], [0.8, 0.1])
+    # the mean of ten steps, k of them at 0.1, is 0.8 - 0.07 k: below a half from k = 5, step 14, on
+    assert own["path"]["p"] == [None, None] and own["escape"] == 14

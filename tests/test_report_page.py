@@ -168,7 +168,9 @@ def test_plots_follow_the_colours_of_the_page(html: str) -> None:
 
 def test_transcripts_arrive_as_they_were(bare: dict) -> None:
     sent = [record(text=HOSTILE, answer=None, advantage=float("nan"))]
-    document = Document(page.render(bare, [], {"adv": sent, "hidden_drafts": [record()]}))
+    plain = {"name": "Plain pair", "exchange": False, "members": []}
+    bare = bare | {"methods": bare["methods"] | {"plain_pair": plain}}
+    document = Document(page.render(bare, [], {"adv": sent, "plain_pair": [record()]}))
     data = json.loads(document.inside("script")[0], parse_constant=pytest.fail)  # JSON has no NaN
     assert data[0]["name"] == "Agon" and data[0]["shown"] and not data[1]["shown"]
     assert data[0]["records"][0]["draft"]["text"] == HOSTILE
@@ -230,5 +232,5 @@ def test_what_training_brings_does_not_set_the_scale(results: dict) -> None:
     assert page._forest([large])["ticks"][3] == (100, "+40")  # alone it is shown whole
 
 
-def test_hidden_methods_are_known() -> None:
-    assert set(schema.ORDER) >= schema.HIDDEN | schema.UNTRAINED
+def test_untrained_methods_are_known() -> None:
+    assert set(schema.ORDER) >= schema.UNTRAINED

@@ -9,6 +9,7 @@ One JSON-serialisable dict goes in. Fields marked ? may be missing or None:
   methods            {key: method}, keys as in `schema.ORDER` or others
     name             str, "Agon"
     passes, policies 1 or 2
+    exchange?        bool: whether challengers see the draft's summary; True where it is missing
     seeds?           [int]: planned for this method, where that is not all of them
     trained_as?      key of the method whose checkpoint it uses (grpo_cascade: "grpo")
     members          list, one for every seed that is finished:

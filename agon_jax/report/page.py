@@ -133,7 +133,7 @@ def _transcripts(results: dict, transcripts: dict[str, list[dict]]) -> list[dict
         {
             "key": key,
             "name": results["methods"].get(key, {}).get("name", key),
-            "shown": key not in schema.HIDDEN,
+            "shown": results["methods"].get(key, {}).get("exchange", True),
             "records": [_plain(record) for record in records],
         }
         for key, records in transcripts.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 from collections.abc import Iterator
@@ -43,13 +44,18 @@ def _bases(results: dict) -> str:
             2 * base["p"] + bonus * (1 - base["q"]) * base["v"] for bonus in (0, 0.5, 1, 2)
         ]
         rates = [f"{base[name]:.3f}" for name in ("q", "p", "v", "copy_wrong", "copy_right")]
-        ratio = f"{base['p'] / max(base['q'], 1e-9):.2f}"
-        lines.append((point["name"], ratio, *rates, *(f"{payoff:.2f}" for payoff in payoffs)))
+        shown = (f"{payoff:.2f}" for payoff in payoffs)
+        lines.append((point["name"], f"{_ratio(point):.2f}", *rates, *shown))
     columns = (
         "base", "p / q", "q", "p", "v", "copies wrong", "copies right", "copy pays", "solve pays, 0", "0.5",
         "1", "2",
     )  # fmt: skip
     return "### The bases, and what the theory says of them\n\n" + _table(columns, lines)
+
+
+def _ratio(point: dict) -> float:
+    """p / q of a base; inf for one whose drafts are never right."""
+    return point["base"]["p"] / point["base"]["q"] if point["base"]["q"] else math.inf
 
 
 def _spread(values: list[float], scale: float = 100, digits: int = 1) -> str:
@@ -189,7 +195,7 @@ def _copy_panel(figure: Figure, axes, results: dict, length: str) -> None:
     for point in results["points"]:
         for _, method in _exchanging(point):
             if method["bonus"] is not None:
-                xs.append(point["base"]["p"] / point["base"]["q"])
+                xs.append(_ratio(point))
                 ys.append(method["bonus"])
                 colours.append(np.mean([_copies(member, length) for member in method["members"]]))
     dots = axes.scatter(xs, ys, c=colours, cmap="cividis", vmin=0, vmax=1, s=260, edgecolors="black")
@@ -215,13 +221,12 @@ def _copy_panel(figure: Figure, axes, results: dict, length: str) -> None:
 def _gain_panel(axes, results: dict, length: str) -> None:
     palette = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
     series: dict[str, list[tuple[float, float, float, float]]] = {}
-    for point in sorted(results["points"], key=lambda point: point["base"]["p"] / point["base"]["q"]):
+    for point in sorted(results["points"], key=_ratio):
         coop = point["methods"].get(COOP)
         for key, method in _exchanging(point):
             if coop and key != COOP:
                 d = paired_seeds(_rates(coop, length), _rates(method, length))
-                ratio = point["base"]["p"] / point["base"]["q"]
-                series.setdefault(method["name"], []).append((ratio, d.mean, d.low, d.high))
+                series.setdefault(method["name"], []).append((_ratio(point), d.mean, d.low, d.high))
     for index, (name, values) in enumerate(series.items()):
         x, mean, low, high = (np.array(column) for column in zip(*values, strict=True))
         shift = 0.006 * (index - (len(series) - 1) / 2)

@@ -16,7 +16,6 @@ ORDER = (
 )  # of the lines of every table; a method not named here comes last
 NAMES = {"adv": "Agon", "coop": "Coop", "grpo_cascade": "GRPO with two passes"}  # where results hold none
 UNTRAINED = frozenset({"zero_shot", "moa"})
-HIDDEN = frozenset({"shared_opponent", "hidden_drafts"})  # a rival exists, its draft is never shown
 
 _RESULTS = ("title", "world", "num_problems", "steps", "seeds", "methods")
 _METHOD = ("name", "passes", "policies", "members")
