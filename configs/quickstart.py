@@ -2,7 +2,7 @@
 
     python -m agon_jax.main --config=configs/quickstart.py
 
-Cost: 2 x 80 steps x 256 rollouts, five minutes on two CPU cores.
+Cost: 2 x 80 steps x 256 rollouts, six minutes on two CPU cores.
 Expected: zero-shot 17 %, GRPO 49 % in one pass and 56 % in two, Agon 54 % (one seed).
 """
 
